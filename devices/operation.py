@@ -126,6 +126,23 @@ class OpSpec:
         """Operands written, in the order of the kernel's arguments."""
         return self.signature.writes(self.attributes)
 
+    @cached_property
+    def gradients(self) -> tuple[OpSpec, ...]:
+        """Gradient operations of a forward operation."""
+        return tuple(
+            OpSpec.of(kind, **self.attributes)
+            for kind in SIGNATURES
+            if kind.startswith(f"{self.family}.") and kind.endswith("_gradient")
+        )
+
+    @property
+    def differentiated(self) -> frozenset[str]:
+        """Roles of the operands read that have a gradient."""
+        written = (operand.role for spec in self.gradients for operand in spec.writes)
+        return frozenset(
+            (*self.signature.passes, *(role.removesuffix("_gradient") for role in written))
+        )
+
     @property
     def work_flop(self) -> int:
         """Floating-point operations by the textbook count, in which a multiply-add is two."""
@@ -144,8 +161,12 @@ class OpSpec:
 _LARGEST = 2**31 - 1
 _MAY_BE_ZERO = frozenset(
     {
+        *("align_corners", "padding_index"),
         *("pad_top", "pad_bottom", "pad_left", "pad_right", "bias", "offset"),
+        *("batch_first", "reverse", "initial_hidden", "initial_cell", "final_cell"),
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
+        *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+        *("causal", "dropout", "mask_batch", "mask_heads", "mask_queries"),
     }
 )
 

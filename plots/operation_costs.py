@@ -33,10 +33,15 @@ from plots.style import (
 
 # Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
-    "convolution": (BLUE, frozenset({"conv2d", "conv_transpose2d"})),
-    "linear, attention": (
+    "convolution": (BLUE, frozenset({"conv2d", "dilated_conv2d", "conv_transpose2d"})),
+    "linear, attention, recurrent": (
         VERMILION,
-        frozenset({"linear", "attention_scores", "attention_context"}),
+        frozenset(
+            {
+                *("linear", "attention_scores", "attention_context", "attention", "matmul"),
+                *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+            }
+        ),
     ),
     "normalisation": (
         GREEN,
@@ -47,25 +52,38 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
-                *("hard_sigmoid", "hard_swish", "dropout"),
+                *("hard_sigmoid", "hard_swish", "gelu_tanh", "elu", "softplus", "dropout"),
             }
         ),
     ),
     "pooling, upsampling": (
         SKY,
-        frozenset({"max_pool2d", "average_pool2d", "global_average_pool", "upsample_nearest2d"}),
+        frozenset(
+            {
+                *("max_pool2d", "average_pool2d", "global_average_pool"),
+                *("upsample_nearest2d", "upsample_bilinear2d"),
+            }
+        ),
     ),
     "softmax, loss": (
         PURPLE,
-        frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
+        frozenset(
+            {
+                *("softmax", "softmax_cross_entropy", "binary_cross_entropy"),
+                "mean_squared_error",
+            }
+        ),
     ),
     "update": (BLACK, frozenset({"sgd", "sgd_momentum", "sgd_nesterov", "adam"})),
-    "sums and copies": (
+    "arithmetic, copies": (
         GREY,
         frozenset(
             {
-                *("add", "gradient", "multiply", "channel_scale"),
-                *("flatten", "concat", "embedding", "strided_copy"),
+                *("add", "gradient", "multiply", "add_number", "multiply_number"),
+                *("broadcast_add", "broadcast_multiply", "reduce", "rotary"),
+                *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
+                *("square", "square_root", "pad"),
+                *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),
             }
         ),
     ),

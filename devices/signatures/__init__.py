@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from devices.signatures import elementwise, matrices, normalisation, training, windows
+from devices.signatures import (
+    broadcasting,
+    elementwise,
+    matrices,
+    normalisation,
+    recurrent,
+    training,
+    windows,
+)
 from devices.signatures.base import Signature
 
 SIGNATURES: dict[str, Signature] = {
@@ -10,5 +18,7 @@ SIGNATURES: dict[str, Signature] = {
     **matrices.KINDS,
     **normalisation.KINDS,
     **elementwise.KINDS,
+    **broadcasting.KINDS,
+    **recurrent.KINDS,
     **training.KINDS,
 }

@@ -46,8 +46,9 @@ class Signature:
     """Attributes, operands, work and scalars of a kind of operation.
 
     ``in_place`` maps a written role to the read role whose bytes it may overwrite. ``mutates``: it
-    always overwrites them, so that the operation runs only once a step. A scalar named ``seed`` is
-    the last one; every training step advances it.
+    always overwrites them, so that the operation runs only once a step. ``passes`` names the read
+    roles of a forward operation whose gradient is the output's. A scalar named ``seed`` is the last
+    one; every training step advances it.
     """
 
     attributes: tuple[str, ...]
@@ -57,6 +58,7 @@ class Signature:
     in_place: Mapping[str, str]
     scalars: tuple[str, ...]
     mutates: bool
+    passes: tuple[str, ...]
 
 
 Operands: TypeAlias = Callable[[Attributes], tuple[Operand, ...]]
@@ -73,9 +75,12 @@ def define(
     in_place: Mapping[str, str] | None = None,
     scalars: tuple[str, ...] = (),
     mutates: bool = False,
+    passes: tuple[str, ...] = (),
 ) -> None:
     """Add the signature of ``kind`` to a family's signatures."""
-    kinds[kind] = Signature(attributes, reads, writes, work_flop, in_place or {}, scalars, mutates)
+    kinds[kind] = Signature(
+        attributes, reads, writes, work_flop, in_place or {}, scalars, mutates, passes
+    )
 
 
 def matrix(a: Attributes, role: str, rows: str, columns: str) -> Operand:
@@ -97,8 +102,8 @@ def bias(a: Attributes, size: str, role: str) -> tuple[Operand, ...]:
 ELEMENTS = ("elements",)
 
 
-def vector(a: Attributes, role: str) -> Operand:
-    return Operand(role, (a["elements"],))
+def vector(a: Attributes, role: str, fill: Fill = "signed") -> Operand:
+    return Operand(role, (a["elements"],), fill)
 
 
 def vectors(*roles: str) -> Operands:

@@ -1,27 +1,32 @@
-"""Activations, dropout, sums, products and copies."""
+"""Functions of one tensor, dropout, sums and products of equal shapes, copies."""
 
 from __future__ import annotations
 
 from devices.signatures.base import (
     ELEMENTS,
     Attributes,
+    Fill,
     Operand,
     OperationError,
     Signature,
     define,
     matrix,
     per_element,
-    planes,
+    vector,
     vectors,
 )
 
 KINDS: dict[str, Signature] = {}
 
 
-def _define_activation(
-    name: str, flop: int, gradient_reads: str, scalars: tuple[str, ...] = ()
+def _define_function(
+    name: str,
+    flop: int,
+    gradient_reads: str,
+    scalars: tuple[str, ...] = (),
+    fill: Fill = "signed",
 ) -> None:
-    """Define an activation whose gradient reads its output or its input.
+    """Define a function of one tensor whose gradient reads its output or its input.
 
     If the gradient reads the input, the forward entry must not overwrite it.
     """
@@ -30,7 +35,7 @@ def _define_activation(
         KINDS,
         f"{name}.forward",
         ELEMENTS,
-        vectors("input"),
+        lambda a: (vector(a, "input", fill),),
         vectors("output"),
         per_element(flop),
         in_place=forward_in_place,
@@ -40,7 +45,7 @@ def _define_activation(
         KINDS,
         f"{name}.input_gradient",
         ELEMENTS,
-        vectors(gradient_reads, "output_gradient"),
+        lambda a: (vector(a, gradient_reads, fill), vector(a, "output_gradient")),
         vectors("input_gradient"),
         per_element(flop),
         in_place={"input_gradient": "output_gradient"},
@@ -48,15 +53,25 @@ def _define_activation(
     )
 
 
-_define_activation("relu", 1, "output")
-_define_activation("leaky_relu", 2, "output", ("slope",))  # slope >= 0: signs are kept
-_define_activation("clamp", 2, "output", ("lowest", "highest"))
-_define_activation("hard_sigmoid", 4, "output")
-_define_activation("hard_swish", 5, "input")
-_define_activation("silu", 12, "input")
-_define_activation("tanh", 10, "output")
-_define_activation("sigmoid", 10, "output")
-_define_activation("gelu", 15, "input")
+_define_function("relu", 1, "output")
+_define_function("leaky_relu", 2, "output", ("slope",))  # slope >= 0: signs are kept
+_define_function("clamp", 2, "output", ("lowest", "highest"))
+_define_function("hard_sigmoid", 4, "output")
+_define_function("hard_swish", 5, "input")
+_define_function("silu", 12, "input")
+_define_function("tanh", 10, "output")
+_define_function("sigmoid", 10, "output")
+_define_function("gelu", 15, "input")
+_define_function("gelu_tanh", 15, "input")
+_define_function("elu", 12, "output", ("alpha",))  # alpha > 0: signs are kept
+_define_function("softplus", 25, "input")
+_define_function("absolute", 1, "input")
+_define_function("exponential", 10, "output")
+_define_function("logarithm", 12, "input", fill="positive")
+_define_function("reciprocal", 2, "output", fill="positive")
+_define_function("square", 2, "input")
+_define_function("square_root", 2, "output", fill="positive")
+_define_function("reciprocal_root", 4, "output", fill="positive")
 
 _DROPOUT_SCALARS = ("probability", "seed")
 define(  # the mask is a function of seed and position: it is not stored, and recompute repeats it
@@ -87,7 +102,33 @@ define(
     vectors("output"),
     per_element(1),
     in_place={"output": "left"},
+    passes=("left", "right"),
 )
+define(
+    KINDS,
+    "add_number.forward",
+    ELEMENTS,
+    vectors("input"),
+    vectors("output"),
+    per_element(1),
+    in_place={"output": "input"},
+    scalars=("addend",),
+    passes=("input",),
+)
+for _entry, _source, _target in (
+    ("forward", "input", "output"),
+    ("input_gradient", "output_gradient", "input_gradient"),
+):
+    define(
+        KINDS,
+        f"multiply_number.{_entry}",
+        ELEMENTS,
+        vectors(_source),
+        vectors(_target),
+        per_element(1),
+        in_place={_target: _source},
+        scalars=("factor",),
+    )
 define(  # the sum of two gradients that meet at a fork
     KINDS,
     "gradient.accumulate",
@@ -156,34 +197,6 @@ define(
     lambda _: 0,
 )
 
-_CHANNEL_SCALE = ("batch", "channels", "plane")
-define(
-    KINDS,
-    "channel_scale.forward",
-    _CHANNEL_SCALE,
-    lambda a: (planes(a, "input"), matrix(a, "scale", "batch", "channels")),
-    lambda a: (planes(a, "output"),),
-    lambda a: planes(a, "input").elements,
-    in_place={"output": "input"},
-)
-define(  # runs before the input gradient, which may then overwrite the output gradient
-    KINDS,
-    "channel_scale.scale_gradient",
-    _CHANNEL_SCALE,
-    lambda a: (planes(a, "input"), planes(a, "output_gradient")),
-    lambda a: (matrix(a, "scale_gradient", "batch", "channels"),),
-    lambda a: 2 * planes(a, "input").elements,
-)
-define(
-    KINDS,
-    "channel_scale.input_gradient",
-    _CHANNEL_SCALE,
-    lambda a: (planes(a, "output_gradient"), matrix(a, "scale", "batch", "channels")),
-    lambda a: (planes(a, "input_gradient"),),
-    lambda a: planes(a, "input").elements,
-    in_place={"input_gradient": "output_gradient"},
-)
-
 _AXES = range(6)
 _STRIDED = (
     *("source", "offset"),
@@ -196,7 +209,7 @@ def _strided_source(a: Attributes, role: str) -> Operand:
     last = a["offset"] + sum((a[f"size{axis}"] - 1) * a[f"stride{axis}"] for axis in _AXES)
     if last >= a["source"]:
         raise OperationError(
-            f"strided_copy: it reads element {last} of source={a['source']} elements"
+            f"sizes and strides reach element {last} of source={a['source']} elements"
         )
     return Operand(role, (a["source"],))
 
@@ -220,4 +233,20 @@ define(
     lambda a: (_strided_copy(a, "output_gradient"),),
     lambda a: (_strided_source(a, "input_gradient"),),
     lambda a: _strided_copy(a, "output_gradient").elements,
+)
+define(  # the transpose of a strided copy: `source` elements, of which those not written are zero
+    KINDS,
+    "pad.forward",
+    _STRIDED,
+    lambda a: (_strided_copy(a, "input"),),
+    lambda a: (_strided_source(a, "output"),),
+    lambda _: 0,
+)
+define(
+    KINDS,
+    "pad.input_gradient",
+    _STRIDED,
+    lambda a: (_strided_source(a, "output_gradient"),),
+    lambda a: (_strided_copy(a, "input_gradient"),),
+    lambda _: 0,
 )

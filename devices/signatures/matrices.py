@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from devices.signatures.base import Attributes, Operand, Signature, bias, define, indices, matrix
+from devices.signatures.base import (
+    Attributes,
+    Operand,
+    OperationError,
+    Signature,
+    bias,
+    define,
+    indices,
+    matrix,
+)
 
 KINDS: dict[str, Signature] = {}
 
@@ -54,28 +63,35 @@ define(
 _EMBEDDING = ("rows", "vocabulary", "features")
 
 
-define(
-    KINDS,
-    "embedding.forward",
-    _EMBEDDING,
-    lambda a: (
-        indices(a, "indices", "vocabulary"),
-        matrix(a, "table", "vocabulary", "features"),
-    ),
-    lambda a: (matrix(a, "output", "rows", "features"),),
-    lambda _: 0,
-)
-define(
-    KINDS,
-    "embedding.parameter_gradient",
-    _EMBEDDING,
-    lambda a: (
-        indices(a, "indices", "vocabulary"),
-        matrix(a, "output_gradient", "rows", "features"),
-    ),
-    lambda a: (matrix(a, "table_gradient", "vocabulary", "features"),),
-    lambda a: a["rows"] * a["features"],
-)
+def _define_embedding(family: str, attributes: tuple[str, ...]) -> None:
+    define(
+        KINDS,
+        f"{family}.forward",
+        attributes,
+        lambda a: (
+            indices(a, "indices", "vocabulary"),
+            matrix(a, "table", "vocabulary", "features"),
+        ),
+        lambda a: (matrix(a, "output", "rows", "features"),),
+        lambda _: 0,
+    )
+    define(
+        KINDS,
+        f"{family}.parameter_gradient",
+        attributes,
+        lambda a: (
+            indices(a, "indices", "vocabulary"),
+            matrix(a, "output_gradient", "rows", "features"),
+        ),
+        lambda a: (matrix(a, "table_gradient", "vocabulary", "features"),),
+        lambda a: a["rows"] * a["features"],
+    )
+
+
+_define_embedding("embedding", _EMBEDDING)
+_define_embedding("embedding_padded", (*_EMBEDDING, "padding_index"))  # its row has no gradient
+
+EMBEDDINGS = ("embedding.forward", "embedding_padded.forward")
 
 
 # The two batched matrix products of attention. Query, key, value and context are
@@ -145,6 +161,154 @@ define(
     lambda a: (_square(a, "weights"), _heads(a, "context_gradient")),
     lambda a: (_heads(a, "value_gradient"),),
     _attention_flop,
+)
+
+# Attention of all heads as one operation, computed in tiles (Dao et al. 2022, FlashAttention), so
+# that no matrix of weights is in memory. Queries and the output are [batch, queries, heads *
+# head_features], keys and values [batch, keys, key_heads * head_features]; ``log_sum_exp`` has a
+# number for each row of scores. ``causal``: query i attends to keys 0 to i. ``dropout``: weights
+# are dropped, with the mask that ``dropout.forward`` has for [batch, heads, queries, keys]. A mask
+# is added to the scores; it has ``mask_batch`` x ``mask_heads`` x ``mask_queries`` rows of keys,
+# each either 1 or the whole size, or all 0 if there is none.
+
+_FUSED = (
+    *("batch", "queries", "keys", "heads", "key_heads", "head_features", "causal", "dropout"),
+    *("mask_batch", "mask_heads", "mask_queries"),
+)
+_FUSED_SCALARS = ("scale", "probability", "seed")
+
+
+def _fused_queries(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["batch"], a["queries"], a["heads"] * a["head_features"]))
+
+
+def _fused_keys(a: Attributes, role: str) -> Operand:
+    if a["heads"] % a["key_heads"]:
+        raise OperationError(
+            f"attention: heads={a['heads']} is not a multiple of key_heads={a['key_heads']}"
+        )
+    return Operand(role, (a["batch"], a["keys"], a["key_heads"] * a["head_features"]))
+
+
+def _log_sum_exp(a: Attributes) -> Operand:
+    return Operand("log_sum_exp", (a["batch"], a["heads"], a["queries"]))
+
+
+def _mask(a: Attributes) -> tuple[Operand, ...]:
+    sizes = tuple(a[f"mask_{axis}"] for axis in ("batch", "heads", "queries"))
+    wholes = (a["batch"], a["heads"], a["queries"])
+    if not any(sizes):
+        return ()
+    if any(size not in {1, whole} for size, whole in zip(sizes, wholes, strict=True)):
+        raise OperationError(f"attention: a mask of {sizes} rows does not fit {wholes}")
+    return (Operand("mask", (*sizes, a["keys"])),)
+
+
+def _attended(a: Attributes) -> int:
+    """Number of pairs of a query and a key that it may attend to."""
+    if not a["causal"]:
+        pairs = a["queries"] * a["keys"]
+    else:
+        within = min(a["queries"], a["keys"])
+        pairs = within * (within + 1) // 2 + (a["queries"] - within) * a["keys"]
+    return a["batch"] * a["heads"] * pairs
+
+
+define(
+    KINDS,
+    "attention.forward",
+    _FUSED,
+    lambda a: (
+        _fused_queries(a, "query"),
+        _fused_keys(a, "key"),
+        _fused_keys(a, "value"),
+        *_mask(a),
+    ),
+    lambda a: (_fused_queries(a, "output"), _log_sum_exp(a)),
+    lambda a: _attended(a) * (4 * a["head_features"] + 12),
+    scalars=_FUSED_SCALARS,
+)
+define(  # of all three at once: each needs the weights, which are computed again
+    KINDS,
+    "attention.input_gradient",
+    _FUSED,
+    lambda a: (
+        _fused_queries(a, "query"),
+        _fused_keys(a, "key"),
+        _fused_keys(a, "value"),
+        _fused_queries(a, "output"),
+        _log_sum_exp(a),
+        _fused_queries(a, "output_gradient"),
+        *_mask(a),
+    ),
+    lambda a: (
+        _fused_queries(a, "query_gradient"),
+        _fused_keys(a, "key_gradient"),
+        _fused_keys(a, "value_gradient"),
+    ),
+    lambda a: _attended(a) * (10 * a["head_features"] + 15),
+    in_place={"query_gradient": "output_gradient"},
+    scalars=_FUSED_SCALARS,
+)
+
+# Products of two matrices for every batch and head. A transposed operand has rows and columns
+# exchanged in memory; in an interleaved one, the matrices of all heads are side by side, as after a
+# linear layer.
+
+_MATMUL = (
+    *("batch", "heads", "rows", "depth", "columns"),
+    *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+)
+
+
+def _matrices(a: Attributes, side: str, rows: str, columns: str, suffix: str = "") -> Operand:
+    height, width = a[rows], a[columns]
+    if a[f"{side}_transposed"]:
+        height, width = width, height
+    if a[f"{side}_interleaved"]:
+        return Operand(side + suffix, (a["batch"], height, a["heads"], width))
+    return Operand(side + suffix, (a["batch"], a["heads"], height, width))
+
+
+def _left(a: Attributes, suffix: str = "") -> Operand:
+    return _matrices(a, "left", "rows", "depth", suffix)
+
+
+def _right(a: Attributes, suffix: str = "") -> Operand:
+    return _matrices(a, "right", "depth", "columns", suffix)
+
+
+def _product(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["batch"], a["heads"], a["rows"], a["columns"]))
+
+
+def _matmul_flop(a: Attributes) -> int:
+    return 2 * _product(a, "").elements * a["depth"]
+
+
+define(
+    KINDS,
+    "matmul.forward",
+    _MATMUL,
+    lambda a: (_left(a), _right(a)),
+    lambda a: (_product(a, "output"),),
+    _matmul_flop,
+)
+define(
+    KINDS,
+    "matmul.left_gradient",
+    _MATMUL,
+    lambda a: (_product(a, "output_gradient"), _right(a)),
+    lambda a: (_left(a, "_gradient"),),
+    _matmul_flop,
+)
+define(
+    KINDS,
+    "matmul.right_gradient",
+    _MATMUL,
+    lambda a: (_product(a, "output_gradient"), _left(a)),
+    lambda a: (_right(a, "_gradient"),),
+    _matmul_flop,
 )
 
 _SOFTMAX = ("rows", "columns")

@@ -66,6 +66,25 @@ define(
     in_place={"prediction_gradient": "prediction"},
     scalars=_SHARE,
 )
+define(  # of the sigmoid of the logits
+    KINDS,
+    "binary_cross_entropy.forward",
+    ELEMENTS,
+    vectors("logits", "target"),
+    lambda _: (Operand("loss", (1,)),),
+    per_element(25),
+    scalars=_SHARE,
+)
+define(
+    KINDS,
+    "binary_cross_entropy.input_gradient",
+    ELEMENTS,
+    vectors("logits", "target"),
+    vectors("logits_gradient"),
+    per_element(12),
+    in_place={"logits_gradient": "logits"},
+    scalars=_SHARE,
+)
 
 define(
     KINDS,

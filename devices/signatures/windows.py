@@ -27,13 +27,20 @@ def window_output(size: int, kernel: int, stride: int, pad_before: int, pad_afte
     return (size + pad_before + pad_after - kernel) // stride + 1
 
 
+def _extent(a: Attributes, side: str) -> int:
+    """Elements from the first to the last one under a window."""
+    return (a[f"kernel_{side}"] - 1) * a.get(f"dilation_{side}", 1) + 1
+
+
 def _out_plane(a: Attributes) -> tuple[int, int]:
     return (
         window_output(
-            a["in_height"], a["kernel_height"], a["stride_height"], a["pad_top"], a["pad_bottom"]
+            *(a["in_height"], _extent(a, "height"), a["stride_height"]),
+            *(a["pad_top"], a["pad_bottom"]),
         ),
         window_output(
-            a["in_width"], a["kernel_width"], a["stride_width"], a["pad_left"], a["pad_right"]
+            *(a["in_width"], _extent(a, "width"), a["stride_width"]),
+            *(a["pad_left"], a["pad_right"]),
         ),
     )
 
@@ -61,33 +68,38 @@ def _conv_flop(a: Attributes) -> int:
     return _conv_output(a).elements * (2 * window + a["bias"])
 
 
-define(
-    KINDS,
-    "conv2d.forward",
-    _CONV2D,
-    lambda a: (_conv_input(a), _conv_weight(a), *bias(a, "out_channels", "bias")),
-    lambda a: (_conv_output(a),),
-    _conv_flop,
-)
-define(
-    KINDS,
-    "conv2d.input_gradient",
-    _CONV2D,
-    lambda a: (_conv_output(a, "output_gradient"), _conv_weight(a)),
-    lambda a: (_conv_input(a, "input_gradient"),),
-    _conv_flop,
-)
-define(
-    KINDS,
-    "conv2d.parameter_gradient",
-    _CONV2D,
-    lambda a: (_conv_input(a), _conv_output(a, "output_gradient")),
-    lambda a: (
-        _conv_weight(a, "weight_gradient"),
-        *bias(a, "out_channels", "bias_gradient"),
-    ),
-    _conv_flop,
-)
+# With dilation, the taps of a window are that far apart.
+for _conv, _attributes in (
+    ("conv2d", _CONV2D),
+    ("dilated_conv2d", (*_CONV2D, "dilation_height", "dilation_width")),
+):
+    define(
+        KINDS,
+        f"{_conv}.forward",
+        _attributes,
+        lambda a: (_conv_input(a), _conv_weight(a), *bias(a, "out_channels", "bias")),
+        lambda a: (_conv_output(a),),
+        _conv_flop,
+    )
+    define(
+        KINDS,
+        f"{_conv}.input_gradient",
+        _attributes,
+        lambda a: (_conv_output(a, "output_gradient"), _conv_weight(a)),
+        lambda a: (_conv_input(a, "input_gradient"),),
+        _conv_flop,
+    )
+    define(
+        KINDS,
+        f"{_conv}.parameter_gradient",
+        _attributes,
+        lambda a: (_conv_input(a), _conv_output(a, "output_gradient")),
+        lambda a: (
+            _conv_weight(a, "weight_gradient"),
+            *bias(a, "out_channels", "bias_gradient"),
+        ),
+        _conv_flop,
+    )
 
 # The transpose of a convolution that reads the output's shape and writes the input's. The output's
 # size is stated, since several sizes give a convolution the same number of positions.
@@ -249,3 +261,31 @@ define(
     lambda a: (planes(a, "input_gradient"),),
     lambda a: planes(a, "input").elements,
 )
+
+_UPSAMPLE_BILINEAR = (
+    *("batch", "channels", "in_height", "in_width", "out_height", "out_width"),
+    "align_corners",
+)
+_DISTANCES = ("row_distance", "column_distance")
+define(  # scalars: distances of two outputs, in rows and columns of the input
+    KINDS,
+    "upsample_bilinear2d.forward",
+    _UPSAMPLE_BILINEAR,
+    lambda a: (_pool_input(a),),
+    lambda a: (_enlarged(a, "output"),),
+    lambda a: 6 * _enlarged(a, "output").elements,
+    scalars=_DISTANCES,
+)
+define(
+    KINDS,
+    "upsample_bilinear2d.input_gradient",
+    _UPSAMPLE_BILINEAR,
+    lambda a: (_enlarged(a, "output_gradient"),),
+    lambda a: (_pool_input(a, "input_gradient"),),
+    lambda a: 6 * _enlarged(a, "").elements,
+    scalars=_DISTANCES,
+)
+
+
+def _enlarged(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["batch"], a["channels"], a["out_height"], a["out_width"]))

@@ -53,7 +53,9 @@ def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
     labels = None if classes is None else _labels(samples, classes, seed)
     arrays: dict[str, NDArray[Any]] = {}
     for each in inputs:
-        if each.bound is None:
+        if each.use == "mask":
+            arrays[each.name] = np.zeros((samples, *each.shape), np.float32)
+        elif each.bound is None:
             shares = [_shares(labels, sample, seed) for sample in range(samples)]
             arrays[each.name] = _real_numbers(each, shares, seed)
         else:

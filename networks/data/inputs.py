@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
+from devices.signatures.matrices import EMBEDDINGS
 from networks.training import StepOp, TrainingStep
 from networks.training.accumulation import part_of
 
-Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
+Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
-otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position."""
+otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position.
+``mask``: numbers that are added to scores of attention, -infinity for what is not attended to."""
 
 
 class DataError(InputError):
@@ -90,7 +92,7 @@ def _uses(step: TrainingStep) -> dict[str, _Uses]:
 
 
 def _gathers(step: TrainingStep, op: StepOp) -> bool:
-    return op.spec.kind == "embedding.forward" and step.tensor[op.reads[1]].home is None
+    return op.spec.kind in EMBEDDINGS and step.tensor[op.reads[1]].home is None
 
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
@@ -100,7 +102,7 @@ def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
 
 def _bound(step: TrainingStep, uses: _Uses) -> int | None:
     """Bound of indices; those of a table in storage refer to all its rows, not to a batch's."""
-    lookups = [op for op, _ in uses if op.spec.kind == "embedding.forward"]
+    lookups = [op for op, _ in uses if op.spec.kind in EMBEDDINGS]
     tables = [table for op in lookups if (table := step.tensor[op.reads[1]]).is_table]
     if tables:
         return min(table.home_stretches for table in tables)
@@ -114,9 +116,11 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
         return "labels"
     if roles == {"target"}:
         return "target"
+    if roles == {"mask"}:
+        return "mask"
     for op, _ in uses:
-        if op.spec.kind == "embedding.forward":
-            rows, vocabulary, _ = op.spec.values
+        if op.spec.kind in EMBEDDINGS:
+            rows, vocabulary, *_ = op.spec.values
             # Of a table in storage, the operation reads the rows of a batch, as many as indices.
             whole = not step.tensor[op.reads[1]].is_table
             samples = step.batch // step.accumulate

@@ -71,6 +71,8 @@ def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[
         )
     if not len(found):
         raise DataError(f"{where} has no samples; at least one is needed")
+    if expected.use == "mask":
+        return _mask(where, found)
     if expected.bound is None:
         return _real(where, found)
     if found.dtype.kind not in "iu":
@@ -81,6 +83,14 @@ def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[
             f"{where} contains {outside[0]}; numbers must be from 0 to {expected.bound - 1}"
         )
     return found.astype(np.int32)
+
+
+def _mask(where: str, found: NDArray[Any]) -> NDArray[np.float32]:
+    """What is added to scores; in a mask of true and false, true is attended to."""
+    if found.dtype.kind == "b":
+        return np.where(found, np.float32(0), np.float32(-np.inf))
+    hidden = np.isneginf(found) if found.dtype.kind == "f" else False
+    return np.where(hidden, np.float32(-np.inf), _real(where, np.where(hidden, 0, found)))
 
 
 def _real(where: str, found: NDArray[Any]) -> NDArray[np.float32]:

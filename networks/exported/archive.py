@@ -1,9 +1,9 @@
 """The zip archive that ``torch.export.save`` writes (format ``pt2``, archive version 0).
 
 It holds the graph as JSON (``NAME/models/MODEL.json``), and parameters and buffers as plain numbers
-(``NAME/data/weights/weight_N``) with a table of their shapes. Its pickled members are never read.
-Every member's size is checked before it is decompressed, so that a file takes no more memory than
-its tensors.
+(``NAME/data/weights/weight_N``) with a table of their shapes, constants likewise. Its pickled
+members are never read. Every member's size is checked before it is decompressed, so that a file
+takes no more memory than its tensors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal, TypeAlias
 
 from devices.documents.document import DocumentError, parse_json
 from devices.documents.limits import MOST_BYTES
 from networks.exported.errors import ExportError
+
+Folder: TypeAlias = Literal["weights", "constants"]
 
 _MOST_MEMBERS = 100_000
 _GRAPHS = re.compile(r"[^/]+/models/[^/]+\.json")
@@ -94,13 +97,13 @@ class Archive:
         except DocumentError as error:
             raise ExportError(str(error)) from None
 
-    def numbers(self, name: str, size_bytes: int) -> bytes:
-        """Read the first bytes of a member of ``data/weights``.
+    def numbers(self, folder: Folder, name: str, size_bytes: int) -> bytes:
+        """Read the first bytes of a member of ``data/weights`` or ``data/constants``.
 
         Raises:
             ExportError: It is missing, shorter, or damaged.
         """
-        member = f"{self.root}/data/weights/{name}"
+        member = f"{self.root}/data/{folder}/{name}"
         found = self.sizes.get(member)
         if found is None or found < size_bytes:
             has = "is missing" if found is None else f"has {found} bytes"

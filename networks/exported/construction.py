@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from devices.errors import InputError
 from devices.operation import OpSpec
+from networks.exported.constants import SHAPE_ONLY, NotConstant, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
+    BOOL,
     FLOAT32,
     INT64,
     Argument,
@@ -19,10 +25,12 @@ from networks.exported.program import (
     Unreadable,
 )
 from networks.exported.views import View
-from networks.exported.weights import Weights
+from networks.exported.weights import NUMPY, Weights
 from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
+_ZEROS = {"aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default"}
+FROZEN = "requires_grad_(False) on the parameters before it"
 _T = TypeVar("_T", bound=int | float | str)
 
 
@@ -41,42 +49,71 @@ class Construction:
     weights) gets the first one's name.
     """
 
-    def __init__(self, network: Network, program: Program, weights: Weights) -> None:
+    def __init__(
+        self, network: Network, program: Program, weights: Weights, constants: Weights | None
+    ) -> None:
         self.network = network
         self.program = program
         self.views: dict[str, View] = {}
+        self.maker: dict[str, Node] = {}
+        """The node that made each tensor, if it has one result."""
+        self.overwritten: set[str] = set()
+        """Tensors that an operation in place has changed."""
+        self.kept_constants: dict[str, NDArray[np.float32]] = {}
+        """Constants that a layer reads, by the name of their value."""
+        self._constants: dict[str, NDArray[Any]] = {}
+        self._same_constants: dict[tuple[tuple[int, ...], bytes], str] = {}
+        self._learning: set[str] = set()
+        self._weights, self._constant_weights = weights, constants
         self.counters: list[str] = []
         """Names of whole-number buffers that count the steps."""
-        self.losses: dict[str, Value] = {}
-        """Losses by the program's name of the tensor."""
+        self.log_softmaxes: set[str] = set()
+        """The program's names of logits that only a negative log-likelihood reads."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
+        self.parts: dict[str, Mapping[int, View]] = {}
+        """Of tensors that were never joined: their parts along the first axis, by number."""
+        self.padded: dict[str, tuple[View, tuple[int, ...], tuple[int, ...]]] = {}
+        """Of tensors that were never padded, since only convolutions read them: the tensor without
+        padding, and the zeros before and after it along the last axes."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
+        self.booleans: set[str] = set()
+        """Inputs and buffers that are true or false."""
         self._layers: set[str] = set()
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
         self._maybe_copied: set[str] = set()
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
+        self._readers: dict[str, list[Node]] = {}
         for node in program.nodes:
-            # A batch norm also counts its steps, which becomes no layer.
-            if any(program.tensors[name].dtype != INT64 for name in node.outputs):
+            for name in dict.fromkeys(node.reads):
+                self._readers.setdefault(name, []).append(node)
+            # A batch norm also counts its steps, and an LSTM makes zeros, which become no layers.
+            if node.target not in _ZEROS and any(
+                program.tensors[name].dtype != INT64 for name in node.outputs
+            ):
                 self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
         for name, own in program.parameters.items():
             trained = program.tensors[name].requires_grad
             self._add_kept(name, own, weights, trained)
         for name, own in program.buffers.items():
             self._add_kept(name, own, weights, trained=False)
+        for name, own in program.constants.items():
+            if constants is not None:
+                self._add_constant(name, own, constants)
         for name in program.inputs:
             meta = program.tensors[name]
-            if meta.dtype not in {FLOAT32, INT64}:
+            if meta.dtype not in {FLOAT32, INT64, BOOL}:
                 raise ExportError(
-                    f"{network.name}: the input {name} is {meta.dtype_name}; float32 and int64 are"
-                    " allowed"
+                    f"{network.name}: the input {name} is {meta.dtype_name}; float32, int64 and"
+                    " bool are allowed"
                 )
             self.views[name] = View.whole(network.input(name, *meta.shape))
+            if meta.dtype == BOOL:
+                self.booleans.add(name)
 
     def _add_kept(self, name: str, own: str, weights: Weights, trained: bool) -> None:
         shape, first = self.program.tensors[name].shape, weights.first_name(own)
@@ -87,7 +124,90 @@ class Construction:
             )
         self.views[name] = View.whole(Value(first, shape, "parameter", trained))
 
+    def _add_constant(self, name: str, own: str, constants: Weights) -> None:
+        constants.first_name(own)  # refuses a name that is missing
+        if constants.meta(own).shape != self.program.tensors[name].shape:
+            raise ExportError(f"{self.network.name}: the constant {own} has another shape")
+        self._constants[name] = constants[own]
+
+    # --- constants ----------------------------------------------------------------------------
+
+    def constant(self, name: str) -> NDArray[Any] | None:
+        """The numbers of a tensor that is the same in every step; None of another tensor."""
+        if name in self.program.buffers and name not in self._constants:
+            if self.views[name].value.name in self.updated:
+                return None
+            self._constants[name] = self._weights[self.program.buffers[name]]
+        return self._constants.get(name)
+
+    def fold(self, node: Node, operation: str) -> bool:
+        """Compute the results of a node that reads constants alone; False if it does not."""
+        reads = () if operation in SHAPE_ONLY else node.reads
+        if len(node.outputs) != 1 or any(self.constant(name) is None for name in reads):
+            return False
+        meta = self.meta(node)
+        if is_in_place(node) and self._has_other_reader(node):
+            return False
+        dtype = NUMPY.get(meta.dtype)
+        if dtype is None:
+            return False
+        try:
+            arguments = {key: self._known(value) for key, value in node.arguments.items()}
+            found = computed(operation, arguments, meta.shape, dtype)
+        except NotConstant:
+            return False
+        self._constants[node.outputs[0]] = found
+        return True
+
+    def _has_other_reader(self, node: Node) -> bool:
+        """Whether the tensor that a node changes is kept, or read after it."""
+        first = node.reads[:1]
+        return bool(set(first) & (self._read_after(node) | {*self.program.buffers}))
+
+    def _known(self, argument: Argument) -> Any:
+        if isinstance(argument, Reference):
+            return self.constant(argument.name)
+        if isinstance(argument, tuple):
+            return tuple(self._known(part) for part in argument)
+        return argument
+
+    def constant_of(self, node: Node, name: str) -> NDArray[Any] | None:
+        """The numbers of an argument that is a constant."""
+        found = node.arguments.get(name)
+        return self.constant(found.name) if isinstance(found, Reference) else None
+
+    def new_constant(self, node: Node, part: str, numbers: NDArray[Any]) -> View:
+        """A constant that the program does not state, as a tensor."""
+        return self._view_of_constant(f"{node.name}.{part}", numbers.astype(np.float32))
+
+    def _view_of_constant(self, name: str, numbers: NDArray[Any]) -> View:
+        """A constant as a tensor that layers can read, without its repetitions."""
+        if numbers.dtype != np.float32:
+            raise Unsupported(f"it computes with the constant {name}, which is not float32")
+        once = numbers[tuple(slice(None) if s else slice(1) for s in numbers.strides)]
+        kept = np.ascontiguousarray(once)
+        same = (kept.shape, hashlib.sha256(kept.tobytes()).digest())
+        key = self._same_constants.setdefault(same, f"constants.{name}")
+        self.kept_constants[key] = kept
+        return View.whole(Value(key, kept.shape, "parameter")).expanded(numbers.shape)
+
     # --- arguments of a node ------------------------------------------------------------------
+
+    def named(self, name: str) -> View:
+        """What a tensor of the program has become."""
+        if name not in self.views:
+            numbers = self.constant(name)
+            assert numbers is not None, f"nothing has become of {name}"
+            self.views[name] = self._view_of_constant(name, numbers)
+        return self.views[name]
+
+    def number(self, node: Node, name: str) -> float | None:
+        """A number, or the only element of a constant; None for another tensor."""
+        found = node.arguments.get(name)
+        if isinstance(found, Reference):
+            constant = self.constant(found.name)
+            return None if constant is None or constant.size != 1 else float(constant.item())
+        return float(found) if isinstance(found, bool | int | float) else None
 
     def meta(self, node: Node) -> TensorMeta:
         """Layout of the node's first output in the program."""
@@ -98,13 +218,17 @@ class Construction:
         found = node.arguments.get(name)
         if not isinstance(found, Reference):
             raise Unsupported(f"{name} is not a tensor")
-        return self.views[found.name]
+        return self.named(found.name)
+
+    def subject(self, node: Node) -> View:
+        """The tensor that the first argument names."""
+        return self.view(node, next(iter(node.arguments), "its first argument"))
 
     def views_of(self, node: Node, name: str) -> list[View]:
         """The tensors of a list argument."""
         found = node.arguments.get(name)
         parts = found if isinstance(found, tuple) else ()
-        return [self.views[part.name] for part in parts if isinstance(part, Reference)]
+        return [self.named(part.name) for part in parts if isinstance(part, Reference)]
 
     def value(self, node: Node, name: str) -> Value:
         """The tensor that an argument names, stored in row-major order."""
@@ -120,19 +244,10 @@ class Construction:
         return copy
 
     def _copied(self, node: Node, view: View) -> Value:
-        if view.value.kind == "input":
-            raise Unsupported(f"it reads the input {view.value.name} in another order or in part")
-        axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
-        if len(axes) > _COPIED_AXES:
-            raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
-        axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
-        spec = OpSpec.of(
-            "strided_copy.forward",
-            source=view.value.elements,
-            offset=view.offset,
-            **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
-            **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
-        )
+        name = view.value.name
+        if view.value.kind == "input" and self.program.tensors[name].dtype != FLOAT32:
+            raise Unsupported(f"it reads the input {name} in another order or in part")
+        spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
     def parameter(self, node: Node, name: str) -> Value:
@@ -175,7 +290,8 @@ class Construction:
 
     def axes(self, node: Node, name: str, count: int, default: tuple[int, ...]) -> tuple[int, ...]:
         """Axes of a tensor that has ``count``; a negative one counts from the last."""
-        found = self.integers(node, name, default)
+        single = node.arguments.get(name)
+        found = (single,) if type(single) is int else self.integers(node, name, ()) or default
         if any(not -count <= axis < count for axis in found) or len(set(found)) < len(found):
             raise Unsupported(f"{name} is {found} of a tensor with {count} axes")
         return tuple(axis % count for axis in found)
@@ -194,6 +310,19 @@ class Construction:
             if found != value:
                 raise Unsupported(f"{name} is {_described(found)}; only {value} is supported")
 
+    def readers(self, name: str) -> list[Node]:
+        """Nodes that read a tensor."""
+        return self._readers.get(name, [])
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node reads a tensor, or the program returns it."""
+        return bool(self.readers(name)) or name in self.program.outputs
+
+    def is_zero(self, view: View) -> bool:
+        """Whether all numbers of a view are zero in every step."""
+        known = self.kept_constants.get(view.value.name)
+        return known is not None and not known.any()
+
     def reads_unknown(self, node: Node) -> bool:
         """Whether the node reads the result of an unsupported one."""
         return any(name in self._unknown for name in node.reads)
@@ -211,8 +340,21 @@ class Construction:
         part: str = "",
     ) -> Value:
         """Append an operation and return its first output. ``part`` names one of several."""
+        learns = any(each.trained or each.name in self._learning for each in reads)
+        if learns and node.without_gradient:
+            raise Unsupported("it stops a gradient (torch.no_grad)", FROZEN)
+        for operand, value in zip(spec.reads, reads, strict=True):
+            if value.name in self.booleans and operand.role != "mask":
+                raise Unsupported(f"it computes with {value.name}, which is true or false")
         name = self._layer_name(node, part)
-        return self.network.append(name, spec, reads, shape=shape, scalars=scalars)
+        output = self.network.append(name, spec, reads, shape=shape, scalars=scalars)
+        if learns:
+            self._learning.update(value.name for value in self.network.layers[-1].writes)
+        return output
+
+    def has_gradient(self, view: View) -> bool:
+        """Whether a tensor depends on something that is trained."""
+        return view.value.trained or view.value.name in self._learning
 
     def _layer_name(self, node: Node, part: str) -> str:
         alone = node.is_leaf and self._per_module[node.module] == 1
@@ -226,13 +368,13 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def bind_copy(self, node: Node, view: View) -> None:
-        """State what the node's output has become, where PyTorch may have made a copy of it.
+    def bind_copy(self, node: Node, *views: View) -> None:
+        """State what the node's outputs have become, where PyTorch may have made copies of them.
 
-        Here it shares the stored tensor, which an operation in place must not change then.
+        Here they share the stored tensors, which an operation in place must not change then.
         """
-        self._maybe_copied.add(view.value.name)
-        self.bind(node, view)
+        self._maybe_copied.update(view.value.name for view in views)
+        self.bind(node, *views)
 
     def bind(self, node: Node, *views: View) -> None:
         """State what the node's outputs have become.
@@ -247,12 +389,13 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
-        if _is_in_place(node):
+        if is_in_place(node):
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
+        self.maker.update(dict.fromkeys(node.outputs, node))
 
     def _overwrite(self, node: Node, result: View) -> None:
-        overwritten = self.view(node, next(iter(node.arguments)))
+        overwritten = self.subject(node)
         changed = overwritten.value.name
         if changed == result.value.name:
             return
@@ -268,6 +411,7 @@ class Construction:
                     "it changes a tensor in place, and another that may be a copy is read later",
                     "its form not in place",
                 )
+        self.overwritten |= same
         for name in same:
             self.views[name] = self.views[name].of(result.value)
 
@@ -284,13 +428,28 @@ class Construction:
             self.views[name] = View.whole(value)
 
 
+def copied_elements(view: View) -> dict[str, int]:
+    """Attributes of an operation that copies a view's elements from or to its stored tensor."""
+    axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+    if len(axes) > _COPIED_AXES:
+        raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
+    axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
+    return {
+        "source": view.value.elements,
+        "offset": view.offset,
+        **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
+        **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
+    }
+
+
 Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
 
 
-def _is_in_place(node: Node) -> bool:
-    """Whether ATen's name of the operation ends with an underscore."""
-    return node.target.split(".")[1].endswith("_") if node.target.count(".") else False
+def is_in_place(node: Node) -> bool:
+    """Whether ATen's name of the operation ends with an underscore, but not with two."""
+    name = node.target.removeprefix("aten.").partition(".")[0]
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _described(found: object) -> str:

@@ -16,15 +16,17 @@ import numpy as np
 
 from devices.operation import ELEMENT_BYTES, Loss, OperationError
 from networks.exported.archive import Archive
-from networks.exported.construction import Construction, Unsupported
+from networks.exported.construction import Construction, Unsupported, is_in_place
 from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
 from networks.exported.weights import Weights
+from networks.training.derive import is_loss
 from networks.training.network import Network, NetworkError, Value
 from networks.training.step import NetworkFile
 
 _MOST_NODES = 100_000
+_WITHOUT_EFFECT = frozenset({"aten._assert_tensor_metadata.default"})
 _MOST_PLACES = 3
 _MOST_LINES = 100
 
@@ -53,35 +55,65 @@ def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, Network
             " allowed"
         )
     network = Network(path.name, _batch(program))
-    construction = Construction(network, program, weights)
+    constants = Weights(archive, "constants") if program.constants else None
+    construction = Construction(network, program, weights, constants)
     refusals = [refusal for node in program.nodes if (refusal := _map(construction, node))]
     if refusals:
         raise ExportError(f"{path}: {_listed(refusals)}")
-    if len(program.outputs) != 1:
-        raise ExportError(f"{path}: the program returns {_returned(program)}; it must return one")
-    (output,) = program.outputs
-    if loss is not None:
-        _add_loss(path, construction, output, loss)
-    elif output in construction.losses:
-        network.loss = construction.losses[output]
-    else:
-        raise ExportError(
-            f"{path}: the program returns {_returned(program)}, which cross_entropy or mse_loss did"
-            " not make; add a loss with --loss, or return one"
-        )
+    _find_loss(path, construction, loss)
     for name in weights:
         weights[name]  # refuses a missing, damaged or infinite array before anything is measured
     tensor_of = {name: weights.first_name(name) for name in weights}
     counters = tuple(construction.counters)
-    return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters)
+    _leave_out_unread(network)
+    read = {value.name for layer in network.layers for value in layer.reads}
+    read.update(() if network.one is None else (network.one.name,))
+    kept = {name: each for name, each in construction.kept_constants.items() if name in read}
+    return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters, kept)
+
+
+def _leave_out_unread(network: Network) -> None:
+    """Leave out the layers that neither the loss nor a kept statistic depends on."""
+    assert network.loss is not None, "the loss has been found before"
+    read = {network.loss.name}
+    layers = []
+    for layer in reversed(network.layers):
+        if layer.spec.signature.mutates or any(value.name in read for value in layer.writes):
+            read.update(value.name for value in layer.reads)
+            layers.append(layer)
+    network.layers[:] = reversed(layers)
+
+
+def _find_loss(path: Path, construction: Construction, loss: Loss | None) -> None:
+    """Set the network's loss: the only scalar that the program returns, or one to add."""
+    network, program = construction.network, construction.program
+    scalars = [name for name in program.outputs if not program.tensors[name].shape]
+    if loss is not None and not scalars and len(program.outputs) == 1:
+        _add_loss(path, construction, program.outputs[0], loss)
+        return
+    if loss is not None and scalars:
+        raise ExportError(f"{path}: the program returns its loss already; leave out --loss {loss}")
+    if len(scalars) != 1:
+        what = "must return one scalar" if loss is None else "must return the predictions alone"
+        hint = "; add a loss to predictions with --loss" if loss is None else ""
+        raise ExportError(f"{path}: the program returns {_returned(program)}; it {what}{hint}")
+    found = construction.named(scalars[0])
+    made = (each for each in network.layers if each.writes[0].name == found.value.name)
+    maker = next(made, None)
+    if maker is None or not construction.has_gradient(found):
+        raise ExportError(
+            f"{path}: the loss that the program returns depends on nothing that is trained"
+        )
+    network.loss = maker.writes[0]
+    if not is_loss(maker):
+        network.one = Value("constants.one", (1,), "parameter")
+        construction.kept_constants[network.one.name] = np.ones(1, np.float32)
 
 
 def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -> None:
-    network, view = construction.network, construction.views[output]
+    network, view = construction.network, construction.named(output)
     prediction = Value(view.value.name, view.shape, view.value.kind)
-    if output in construction.losses:
-        raise ExportError(f"{path}: the program returns its loss already; leave out --loss {loss}")
-    if not view.is_row_major or not view.shape:
+    if not view.is_row_major:
         raise ExportError(
             f"{path}: the program returns {_returned(construction.program)}, of which"
             f" {loss} cannot be taken"
@@ -113,7 +145,9 @@ class _Refusal:
 def _map(construction: Construction, node: Node) -> _Refusal | None:
     """Append the layers of a node; None if it could be mapped."""
     follows = construction.reads_unknown(node)
-    operation = OPERATIONS.get(_operation(node.target))
+    operation = OPERATIONS.get(_operation(node))
+    if node.target in _WITHOUT_EFFECT or construction.fold(node, _operation(node)):
+        return None
     try:
         for name in node.outputs:
             _require_size(construction.program, name)
@@ -131,10 +165,10 @@ def _unknown(_construction: Construction, _node: Node) -> None:
     raise Unsupported("not among the operations that can be trained here")
 
 
-def _operation(target: str) -> str:
+def _operation(node: Node) -> str:
     """ATen's name without ``aten.`` and without the underscore of operations in place."""
-    name, _, overload = target.removeprefix("aten.").partition(".")
-    return f"{name.removesuffix('_')}.{overload}"
+    name, _, overload = node.target.removeprefix("aten.").partition(".")
+    return f"{name.removesuffix('_') if is_in_place(node) else name}.{overload}"
 
 
 def _require_size(program: Program, name: str) -> None:

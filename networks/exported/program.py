@@ -17,10 +17,11 @@ from pydantic import BaseModel, ValidationError
 from devices.documents.explain import explain
 from networks.exported.archive import Archive
 from networks.exported.errors import ExportError
+from networks.exported.inlining import WITHOUT_GRADIENT, inlined
 from networks.exported.schema import Document, MetaDocument, NodeDocument, Versioned
 
 SCHEMA_MAJOR = 8
-FLOAT32, INT64 = 7, 5
+FLOAT32, INT64, BOOL = 7, 5, 12
 _DTYPES = {
     **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32"},
     **{8: "float64", 9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16"},
@@ -73,6 +74,7 @@ class Node:
         place: Place in the user's source, such as ``net.py:12 (x = self.conv(x))``.
         module: Path of the module, such as ``layer1.0.conv1``.
         is_leaf: Whether that module is one of PyTorch's own.
+        without_gradient: Whether it is part of a ``torch.no_grad`` block.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Node:
     place: str
     module: str
     is_leaf: bool
+    without_gradient: bool
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -91,12 +94,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """A graph with its inputs. ``parameters`` and ``buffers`` map tensors to the module's names."""
+    """A graph with its inputs.
+
+    ``parameters``, ``buffers`` and ``constants`` map tensors to the module's names. The module's
+    state has no constants: tensors of its source, and buffers that are not persistent.
+    """
 
     nodes: tuple[Node, ...]
     tensors: Mapping[str, TensorMeta]
     parameters: Mapping[str, str]
     buffers: Mapping[str, str]
+    constants: Mapping[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
@@ -118,29 +126,33 @@ def read_program(archive: Archive) -> Program:
             " PyTorch 2.13, whose schema version is 8"
         )
     module = _validated(Document, document, path).graph_module
-    graph, signature = module.graph, module.signature
+    graph, signature = inlined(module.graph, path), module.signature
     tensors = {name: meta_of(path, name, each) for name, each in graph.tensor_values.items()}
     parameters: dict[str, str] = {}
     buffers: dict[str, str] = {}
+    constants: dict[str, str] = {}
     inputs: list[str] = []
     for spec in signature.input_specs:
         if spec.parameter is not None:
             parameters[spec.parameter.arg.name] = spec.parameter.parameter_name
         elif spec.buffer is not None:
-            buffers[spec.buffer.arg.name] = spec.buffer.buffer_name
+            kept = buffers if spec.buffer.persistent else constants
+            kept[spec.buffer.arg.name] = spec.buffer.buffer_name
+        elif spec.tensor_constant is not None:
+            constants[spec.tensor_constant.arg.name] = spec.tensor_constant.tensor_constant_name
         elif spec.user_input is not None and spec.user_input.arg.as_tensor is not None:
             inputs.append(spec.user_input.arg.as_tensor.name)
         elif spec.user_input is None:
             raise ExportError(
                 f"{path}: the program has an input that is neither parameter, buffer nor tensor"
-                " (a constant or a custom object); make it a registered buffer"
+                " (such as a custom object); make it a registered buffer"
             )
     outputs = tuple(
         spec.user_output.arg.as_tensor.name
         for spec in signature.output_specs
         if spec.user_output is not None and spec.user_output.arg.as_tensor is not None
     )
-    known = {*parameters, *buffers, *inputs}
+    known = {*parameters, *buffers, *constants, *inputs}
     nodes = []
     for each in graph.nodes:
         node = _node(each)
@@ -150,7 +162,7 @@ def read_program(archive: Archive) -> Program:
     for name in (*known, *outputs):
         if name not in tensors or name not in known:
             raise ExportError(f"{path}: the graph does not describe its tensor {name!r}")
-    return Program(tuple(nodes), tensors, parameters, buffers, tuple(inputs), outputs)
+    return Program(tuple(nodes), tensors, parameters, buffers, constants, tuple(inputs), outputs)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -227,6 +239,7 @@ def _node(document: NodeDocument) -> Node:
         place=_place(document.metadata.get("stack_trace", "")),
         module=module,
         is_leaf=kind.startswith("torch.nn.modules."),
+        without_gradient=WITHOUT_GRADIENT in document.metadata,
     )
 
 

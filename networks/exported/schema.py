@@ -39,6 +39,12 @@ class ParameterSpec(Part):
 class BufferSpec(Part):
     arg: Named
     buffer_name: str
+    persistent: bool = True
+
+
+class ConstantSpec(Part):
+    arg: Named
+    tensor_constant_name: str
 
 
 class UserSpec(Part):
@@ -48,6 +54,7 @@ class UserSpec(Part):
 class InputSpec(Part):
     parameter: ParameterSpec | None = None
     buffer: BufferSpec | None = None
+    tensor_constant: ConstantSpec | None = None
     user_input: UserSpec | None = None
 
 
@@ -82,6 +89,8 @@ class MetaDocument(Part):
 
 
 class Graph(Part):
+    inputs: tuple[dict[str, Any], ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
     nodes: tuple[NodeDocument, ...]
     tensor_values: dict[str, MetaDocument]
 

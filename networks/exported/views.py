@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +46,20 @@ class View:
             reach *= size
         return True
 
+    @property
+    def stored_axes(self) -> list[int]:
+        """Axes of more than one element, in the order in which they are stored."""
+        axes = [axis for axis, size in enumerate(self.shape) if size > 1]
+        return sorted(axes, key=lambda axis: -self.strides[axis])
+
+    def of_axes(self, axes: Sequence[int]) -> View:
+        """The elements along these axes, in this order, at the first places of all others."""
+        return replace(
+            self,
+            shape=tuple(self.shape[axis] for axis in axes),
+            strides=tuple(self.strides[axis] for axis in axes),
+        )
+
     def reshaped(self, shape: tuple[int, ...]) -> View | None:
         """The same elements in another shape; None if that needs a copy."""
         if math.prod(shape) != math.prod(self.shape):
@@ -59,11 +74,7 @@ class View:
 
     def permuted(self, order: tuple[int, ...]) -> View:
         """The same elements with their axes in another order."""
-        return replace(
-            self,
-            shape=tuple(self.shape[axis] for axis in order),
-            strides=tuple(self.strides[axis] for axis in order),
-        )
+        return self.of_axes(order)
 
     def part(self, axis: int, start: int, size: int, step: int = 1) -> View:
         """Every ``step``-th of the elements along an axis."""
@@ -71,6 +82,15 @@ class View:
         offset = self.offset + start * strides[axis]
         shape[axis], strides[axis] = size, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+    def with_axes(self, axis: int, count: int) -> View:
+        """The same elements with ``count`` axes: new ones of size 1 stand at ``axis``."""
+        new = (1,) * (count - len(self.shape))
+        return replace(
+            self,
+            shape=(*self.shape[:axis], *new, *self.shape[axis:]),
+            strides=(*self.strides[:axis], *(0 for _ in new), *self.strides[axis:]),
+        )
 
     def without(self, axis: int) -> View:
         """The same elements without an axis of size 1."""
@@ -81,6 +101,14 @@ class View:
             strides=self.strides[:axis] + self.strides[axis + 1 :],
         )
 
+    def within(self, axis: int) -> View:
+        """The same elements with another axis of size 1."""
+        return replace(
+            self,
+            shape=(*self.shape[:axis], 1, *self.shape[axis:]),
+            strides=(*self.strides[:axis], 0, *self.strides[axis:]),
+        )
+
     def expanded(self, shape: tuple[int, ...]) -> View:
         """The same elements, repeated along new axes and axes of size 1."""
         new = len(shape) - len(self.shape)
@@ -89,6 +117,14 @@ class View:
             for before, after, stride in zip(self.shape, shape[new:], self.strides, strict=True)
         )
         return replace(self, shape=shape, strides=(0,) * new + strides)
+
+    def without_repetitions(self, axes: int) -> View:
+        """One of the elements that repeat along any of the first ``axes`` axes."""
+        view = self
+        for axis in range(axes):
+            if self.strides[axis] == 0:
+                view = view.part(axis, 0, 1)
+        return view
 
     def of(self, value: Value) -> View:
         """The same view of another tensor with as many elements."""

@@ -1,4 +1,4 @@
-"""Parameters and buffers of an exported program, read from their archive when they are needed."""
+"""Parameters, buffers and constants of an exported program, read when they are needed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from devices.documents.explain import explain
-from networks.exported.archive import Archive
+from networks.exported.archive import Archive, Folder
 from networks.exported.errors import ExportError
-from networks.exported.program import FLOAT32, INT64, TensorMeta, meta_of
+from networks.exported.program import BOOL, FLOAT32, INT64, TensorMeta, meta_of
 from networks.exported.schema import WeightsDocument
 
-_NUMPY: Mapping[int, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), INT64: np.dtype("<i8")}
+NUMPY: Mapping[int, np.dtype[Any]] = {
+    FLOAT32: np.dtype("<f4"),
+    INT64: np.dtype("<i8"),
+    BOOL: np.dtype("?"),
+}
+"""Element types that can be read."""
 
 
 @dataclass(frozen=True)
@@ -32,15 +37,16 @@ class Weights(Mapping[str, NDArray[Any]]):
     Names of one array (tied weights) have the same :meth:`first_name`.
     """
 
-    def __init__(self, archive: Archive) -> None:
-        """Read the table of weights.
+    def __init__(self, archive: Archive, folder: Folder = "weights") -> None:
+        """Read the table of weights, or of constants.
 
         Raises:
             ExportError: The table is invalid, or names a file outside its folder.
         """
         self._archive = archive
+        self._folder = folder
         path = archive.path
-        document = archive.document("data/weights", "_weights_config.json")
+        document = archive.document(f"data/{folder}", f"_{folder}_config.json")
         try:
             config = WeightsDocument.model_validate(document).config
         except ValidationError as error:
@@ -64,7 +70,7 @@ class Weights(Mapping[str, NDArray[Any]]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         stored = self._stored[name]
         meta = stored.meta
-        dtype = _NUMPY.get(meta.dtype)
+        dtype = NUMPY.get(meta.dtype)
         if dtype is None:
             raise ExportError(
                 f"{self._archive.path}: {name} is {meta.dtype_name}; float32 is needed: call"
@@ -73,7 +79,11 @@ class Weights(Mapping[str, NDArray[Any]]):
         # Strides may leave gaps or go through the file in another order, never out of it.
         reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
         count = meta.offset + reach + 1 if math.prod(meta.shape) else 0
-        content = np.frombuffer(self._archive.numbers(stored.file, count * dtype.itemsize), dtype)
+        if self._folder == "weights" and math.prod(meta.shape) > count:
+            raise ExportError(f"{self._archive.path}: the elements of {name} share their places")
+        content = np.frombuffer(
+            self._archive.numbers(self._folder, stored.file, count * dtype.itemsize), dtype
+        )
         array = np.lib.stride_tricks.as_strided(
             content[meta.offset :],
             meta.shape,
@@ -83,7 +93,11 @@ class Weights(Mapping[str, NDArray[Any]]):
             ],
             writeable=False,
         )
-        if dtype.kind == "f" and not np.isfinite(array).all():
+        if self._folder == "constants":
+            return array
+        # A mask may be -infinity; it is not trained.
+        masked = not meta.requires_grad and np.isneginf(array)
+        if dtype.kind == "f" and not (np.isfinite(array) | masked).all():
             raise ExportError(f"{self._archive.path}: {name} has a number that is not finite")
         return array.copy()
 
@@ -94,7 +108,7 @@ class Weights(Mapping[str, NDArray[Any]]):
             ExportError: The table does not have this name.
         """
         if name not in self._stored:
-            raise ExportError(f"{self._archive.path}: the table of weights lacks {name}")
+            raise ExportError(f"{self._archive.path}: the table of {self._folder} lacks {name}")
         stored = self._stored[name]
         return self._first[stored]
 

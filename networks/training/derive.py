@@ -2,8 +2,10 @@
 
 The signatures of :mod:`devices.operation` state which gradient operations a layer has, and what
 each reads and writes: an operand named like one of the forward operation is that tensor, and
-``<operand>_gradient`` is its gradient. All layers are therefore handled alike, except ``add``,
-whose two gradients *are* the gradient of its sum.
+``<operand>_gradient`` is its gradient. The gradient of an operand of a sum *is* the gradient of the
+sum: it needs no operation. The gradient operation of a loss takes the loss as the network's; where
+it is a part of a composed one, the result is multiplied by its gradient. A gradient operation may
+read what another one of its layer writes, and then follows it.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -21,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
+from devices.operation import ELEMENT_BYTES, Operand, OpSpec, Phase
 from networks.kinds import (
     ADAM_LEARNING_RATE,
     LEARNING_RATE,
@@ -81,7 +83,7 @@ def training_step(
     if network.loss is None:
         raise NetworkError(f"{network.name}: the network has no loss")
     draft = _Draft()
-    backward = _Backward(draft)
+    backward = _Backward(draft, network)
     sums = [f"{network.loss.name}.sum{number}" for number in range(2, accumulate)]
     sums.append(network.loss.name)
     loss = None
@@ -186,25 +188,32 @@ class _Backward:
     gradient's contributions so far.
     """
 
-    def __init__(self, draft: _Draft) -> None:
+    def __init__(self, draft: _Draft, network: Network) -> None:
         self._draft = draft
         self.gradients: dict[str, str] = {}
         self._sums: dict[str, int] = {}
+        self._network = network
         self._needed: set[str] = set()
 
-    def append(self, network: Network) -> None:
-        """Append the backward pass of a network or part."""
-        self._needed = _depend_on_parameters(network)
-        for layer in reversed(network.layers):
+    def append(self, part: Network) -> None:
+        """Append the backward pass of the network, or of a part of its batch."""
+        self._network = part
+        self._needed = part.needing_gradients()
+        if part.loss is not None and part.one is not None:
+            self.gradients[part.loss.name] = part.one.name
+            self._draft.tensor(part.one.name, part.one.elements, part.one.kind, home="ram")
+        for layer in reversed(part.layers):
             output = layer.writes[0]
-            reached = output == network.loss or output.name in self.gradients
+            reached = output == part.loss or any(
+                value.name in self.gradients for value in layer.writes
+            )
             if not reached or output.name not in self._needed:
                 continue
-            if layer.spec.family == "add":
-                for value in layer.reads:
+            self._require_gradients(layer)
+            self._differentiate(layer)
+            for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
+                if operand.role in layer.spec.signature.passes:
                     self._contribute(value, self.gradients[output.name])
-            else:
-                self._differentiate(layer)
 
     def _differentiate(self, layer: Layer) -> None:
         read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}
@@ -214,6 +223,13 @@ class _Backward:
             if value.name in self.gradients:
                 tensor[f"{operand.role}_gradient"] = self.gradients[value.name]
         for spec in self._gradient_specs(layer, read):
+            for operand in spec.reads:
+                if operand.role not in tensor:
+                    result = operand.role.removesuffix("_gradient")
+                    raise NetworkError(
+                        f"{self._network.name}: the loss depends on other results of {layer.name},"
+                        f" but not on its {result}; let it depend on all that are read"
+                    )
             for operand in spec.writes:
                 tensor[operand.role] = self._draft.tensor(
                     f"{layer.name}.{operand.role}", operand.elements, "gradient"
@@ -227,35 +243,53 @@ class _Backward:
                 {name: layer.scalars[name] for name in spec.signature.scalars},
             )
             for operand in spec.writes:
-                self._contribute(_target(read, operand.role), tensor[operand.role])
+                target = _target(read, operand.role)
+                if target is not None:
+                    gradient = self._of_whole(layer, operand, tensor[operand.role])
+                    self._contribute(target, gradient)
+
+    def _of_whole(self, layer: Layer, operand: Operand, gradient: str) -> str:
+        """A gradient of this layer's loss as one of the loss of which that is a part."""
+        output = layer.writes[0]
+        whole = self.gradients.get(output.name)
+        one = self._network.one
+        if whole is None or one is None or whole == one.name or not is_loss(layer):
+            return gradient
+        product = OpSpec.of(
+            "broadcast_multiply.forward", outer=1, middle=1, between=operand.elements, inner=1
+        )
+        name = f"{layer.name}.part_of_{operand.role}"
+        self._draft.tensor(name, operand.elements, "gradient")
+        self._draft.op(name, product, "backward", (gradient, whole), (name,), {})
+        return name
+
+    def _require_gradients(self, layer: Layer) -> None:
+        """Refuse a layer with an operand that needs a gradient and has none."""
+        for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
+            if value.name in self._needed and operand.role not in layer.spec.differentiated:
+                raise NetworkError(
+                    f"{self._network.name}: {layer.name} has no gradient of its {operand.role}"
+                    f" {value.name}, which depends on trained parameters"
+                )
 
     def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
         """Gradient operations of a layer with a result that is needed, in their order."""
 
         def rank(spec: OpSpec) -> tuple[bool, int]:
-            of_parameters = all(
-                _target(read, operand.role).kind == "parameter" for operand in spec.writes
-            )
+            targets = [_target(read, operand.role) for operand in spec.writes]
+            of_parameters = all(each is not None and each.kind == "parameter" for each in targets)
             return not of_parameters, sum(operand.bytes for operand in spec.writes)
 
-        specs = [
-            OpSpec.of(kind, **layer.spec.attributes)
-            for kind in SIGNATURES
-            if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
-        ]
-        needed = [
-            spec
-            for spec in specs
-            if any(_target(read, o.role).name in self._needed for o in spec.writes)
-        ]
+        def is_needed(spec: OpSpec) -> bool:
+            targets = (_target(read, operand.role) for operand in spec.writes)
+            return any(each is not None and each.name in self._needed for each in targets)
+
+        specs = layer.spec.gradients
+        needed = [spec for spec in specs if is_needed(spec)]
         # A batch norm's input gradient reads its parameter gradients, even those of frozen ones.
         wanted = {operand.role for spec in needed for operand in spec.reads}
-        needed += [
-            spec
-            for spec in specs
-            if spec not in needed and any(operand.role in wanted for operand in spec.writes)
-        ]
-        return sorted(needed, key=rank)
+        needed += [spec for spec in specs if spec not in needed and _written(spec) & wanted]
+        return _in_order(sorted(needed, key=rank))
 
     def _contribute(self, value: Value, gradient: str) -> None:
         """Add ``gradient`` as a contribution to the gradient of ``value``.
@@ -275,18 +309,34 @@ class _Backward:
         self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
 
 
-def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
-    """The value of which ``gradient_role`` is the gradient."""
-    return read[gradient_role.removesuffix("_gradient")]
+def is_loss(layer: Layer) -> bool:
+    """Whether the layer's gradient operations take its result as the network's loss."""
+    gradients = layer.spec.gradients
+    needed = f"{layer.spec.writes[0].role}_gradient"
+    return bool(gradients) and not any(
+        operand.role == needed for spec in gradients for operand in spec.reads
+    )
 
 
-def _depend_on_parameters(network: Network) -> set[str]:
-    """Tensors that depend on a parameter, and therefore need a gradient."""
-    found = {value.name for layer in network.layers for value in layer.reads if value.trained}
-    for layer in network.layers:
-        if any(value.name in found for value in layer.reads):
-            found.update(value.name for value in layer.writes)
-    return found
+def _in_order(specs: list[OpSpec]) -> list[OpSpec]:
+    """Move operations after those of which they read a result."""
+    ordered: list[OpSpec] = []
+    waiting = list(specs)
+    while waiting:
+        to_come = {role for spec in waiting for role in _written(spec)}
+        first = next(s for s in waiting if to_come.isdisjoint(operand.role for operand in s.reads))
+        waiting.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+def _written(spec: OpSpec) -> set[str]:
+    return {operand.role for operand in spec.writes}
+
+
+def _target(read: Mapping[str, Value], gradient_role: str) -> Value | None:
+    """The value of which ``gradient_role`` is the gradient; None for the gradient of a result."""
+    return read.get(gradient_role.removesuffix("_gradient"))
 
 
 def _add_updates(

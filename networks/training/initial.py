@@ -17,6 +17,7 @@ _EMBEDDING_DEVIATION = 0.02
 
 _CONSTANTS: Mapping[str, float] = {
     "bias": 0.0,
+    "hidden_bias": 0.0,
     "scale": 1.0,
     "shift": 0.0,
     "mean": 0.0,
@@ -53,10 +54,9 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
             if tensor.home is not None and tensor.kind != "input" and name not in values:
                 rows, *shape = operand.shape
                 whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
+                kept = None if step.file is None else step.file.initial(name)
                 values[name] = (
-                    _initial(operand, whole, name, seed)
-                    if step.file is None or name not in step.file.values
-                    else step.file.values[name].reshape(whole)
+                    _initial(operand, whole, name, seed) if kept is None else kept.reshape(whole)
                 )
     return values
 
@@ -70,7 +70,7 @@ def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> 
 
 def _deviation(operand: Operand) -> float:
     match operand.role:
-        case "weight":
+        case "weight" | "hidden_weight":
             fan_in = math.prod(operand.shape[1:])
             return math.sqrt(2.0 / fan_in)
         case "table":

@@ -17,6 +17,9 @@ from networks.kinds import TensorKind
 
 Pair: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Pair | Literal["same"]
+Cell: TypeAlias = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
+GATES: Mapping[Cell, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Gates of each cell of a recurrent layer."""
 
 # Added to variances before the square root (PyTorch's default for both norms).
 NORM_EPSILON = 1e-5
@@ -68,6 +71,8 @@ class Network:
         self.batch = batch
         self.layers: list[Layer] = []
         self.loss: Value | None = None
+        self.one: Value | None = None
+        """The number 1, the gradient of a loss that is composed; not needed for a single one."""
         self._names: set[str] = set()
         self._tensors: set[str] = set()
         self._dropouts = 0
@@ -243,6 +248,23 @@ class Network:
         )
         return self._layer(name, spec, indices, shape=(*indices.shape, features))
 
+    def recurrent(
+        self, name: str, cell: Cell, x: Value, hidden: int, *, reverse: bool = False
+    ) -> Value:
+        """Append a recurrent layer over a sequence [batch, steps, features].
+
+        It begins with states of zeros, with ``reverse`` at the end of the sequence. Gates are in
+        PyTorch's order; input and hidden state have a bias each.
+        """
+        batch, steps, _ = x.shape
+        spec = OpSpec.of(
+            f"{cell}.forward",
+            **{"steps": steps, "batch": batch, "hidden": hidden, "bias": 1, "batch_first": 1},
+            **{"reverse": int(reverse), "initial_hidden": 0},
+            **({"initial_cell": 0, "final_cell": 0} if cell == "lstm" else {}),
+        )
+        return self._layer(name, spec, self.linear(f"{name}.input", x, GATES[cell] * hidden))
+
     # --- layers without parameters ------------------------------------------------------------
 
     def gather(self, name: str, indices: Value, x: Value) -> Value:
@@ -306,19 +328,6 @@ class Network:
         """Append the product of two values of the same shape, element by element."""
         self._same_shape(name, left, right)
         return self._elementwise(name, "multiply", left, right)
-
-    def channel_scale(self, name: str, x: Value, scale: Value) -> Value:
-        """Append x times a number for each sample and channel (squeeze-and-excitation).
-
-        ``scale`` has the first two axes of ``x``; further ones must have size 1.
-        """
-        sizes = _channels(x)
-        if scale.shape[:2] != x.shape[:2] or math.prod(scale.shape[2:]) != 1:
-            raise NetworkError(
-                f"{name}: {scale.name} has shape {scale.shape}, it must be {x.shape[:2]}"
-            )
-        spec = OpSpec.of("channel_scale.forward", **sizes)
-        return self._layer(name, spec, x, scale, shape=x.shape)
 
     def dropout(self, name: str, x: Value, probability: float) -> Value:
         """Append a dropout; each dropout of a network has its own seed."""
@@ -516,8 +525,8 @@ class Network:
             scalars: The operation's scalars.
 
         Raises:
-            NetworkError: An operand has a wrong number of elements, or a result the name of
-                another tensor.
+            NetworkError: An operand or the output has a wrong number of elements, or a result the
+                name of another tensor.
         """
         for operand, value in zip(spec.reads, reads, strict=True):
             if operand.elements != value.elements:
@@ -527,8 +536,12 @@ class Network:
                 )
         kind: TensorKind = "parameter" if spec.signature.mutates else "activation"
         first, *rest = spec.writes
+        if shape is not None and math.prod(shape) != first.elements:
+            raise NetworkError(
+                f"{name}: its result has shape {shape}; {spec.key} makes {first.shape}"
+            )
         writes = (
-            Value(f"{name}.{first.role}", shape or first.shape, kind),
+            Value(f"{name}.{first.role}", first.shape if shape is None else shape, kind),
             *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),
         )
         if taken := sorted(self._tensors.intersection(value.name for value in writes)):
@@ -536,6 +549,14 @@ class Network:
         self._tensors.update(value.name for value in (*reads, *writes))
         self.layers.append(Layer(name, spec, reads, writes, dict(scalars or {})))
         return writes[0]
+
+    def needing_gradients(self) -> set[str]:
+        """Tensors that depend on a trained parameter, and therefore need a gradient."""
+        found = {value.name for layer in self.layers for value in layer.reads if value.trained}
+        for layer in self.layers:
+            if any(value.name in found for value in layer.reads):
+                found.update(value.name for value in layer.writes)
+        return found
 
     def _claim(self, name: str) -> None:
         if name in self._names:

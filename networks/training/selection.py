@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from networks.training.network import Layer, Network, NetworkError, Value
 
-_ROLES = {"bias": {"bias", "shift"}, "norm": {"scale", "shift"}}
+_ROLES = {"bias": {"bias", "hidden_bias", "shift"}, "norm": {"scale", "shift"}}
 _HEAD = "head"
 
 
@@ -44,7 +44,7 @@ def _parameters(network: Network) -> Iterator[tuple[str, str]]:
 def _parameters_of(layer: Layer) -> Iterator[tuple[str, str]]:
     if not layer.spec.signature.mutates:
         for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
-            if value.kind == "parameter":
+            if value.kind == "parameter" and operand.role in layer.spec.differentiated:
                 yield value.name, operand.role
 
 

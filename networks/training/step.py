@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
@@ -68,7 +69,8 @@ class NetworkFile:
 
     ``values`` holds all its parameters and buffers by the module's own names. ``tensor_of`` maps
     these names to the step's tensors: to their own names, but for tied weights, of which the first
-    name counts. ``counters`` names the buffers that count training steps.
+    name counts. ``counters`` names the buffers that count training steps. ``constants`` are tensors
+    of the step that the module does not have.
     """
 
     path: Path
@@ -76,6 +78,12 @@ class NetworkFile:
     values: Mapping[str, NDArray[Any]] = field(compare=False)
     tensor_of: Mapping[str, str] = field(compare=False)
     counters: tuple[str, ...]
+    constants: Mapping[str, NDArray[np.float32]] = field(compare=False)
+
+    def initial(self, name: str) -> NDArray[Any] | None:
+        """Value that a tensor of the step starts from; None if the file does not have it."""
+        found = self.constants.get(name)
+        return self.values.get(name) if found is None else found
 
 
 @dataclass(frozen=True)

@@ -95,33 +95,54 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
 /* Floats of workspace that jw_matmul needs; does not decrease with either argument. */
 jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
+/* b[depth, columns] as the right matrix of many products, in the layout that suits them. */
+typedef struct {
+    jw_matrix b;
+    jw_index columns, depth;
+    float *panels;
+} jw_prepared;
+
+/* Lay out `b` in `workspace`, which has jw_prepared_floats. Both are in use as long as the result. */
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace);
+jw_index jw_prepared_floats(jw_index columns, jw_index depth);
+
+/* c[rows, columns] = a[rows, depth] * b + beta * c, as jw_matmul. Meant for few rows. */
+void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,
+                        float *c, jw_index c_leading);
+
 /* --- windows along one axis: convolution and pooling ------------------------------------------ */
 
-/* Sizes along one axis, in elements; `pad` is the padding before the first element. */
+/* Sizes along one axis, in elements; `pad` is the padding before the first element, `dilation` the
+ * distance of two neighbouring taps. */
 typedef struct {
-    jw_index in, out, kernel, stride, pad;
+    jw_index in, out, kernel, stride, pad, dilation;
 } jw_axis;
 
+/* Elements from the first tap to the last one. */
+static inline jw_index jw_extent(const jw_axis *axis) {
+    return (axis->kernel - 1) * axis->dilation + 1;
+}
+
 static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, jw_index pad_before,
-                                 jw_index pad_after) {
-    const jw_axis axis = {in, (in + pad_before + pad_after - kernel) / stride + 1, kernel, stride,
-                          pad_before};
+                                 jw_index pad_after, jw_index dilation) {
+    jw_axis axis = {in, 0, kernel, stride, pad_before, dilation};
+    axis.out = (in + pad_before + pad_after - jw_extent(&axis)) / stride + 1;
     return axis;
 }
 
 /* Input index that tap `tap` reads at output position `position`; may be outside [0, in). */
 static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap) {
-    return position * axis->stride + tap - axis->pad;
+    return position * axis->stride + tap * axis->dilation - axis->pad;
 }
 
 /* Tap `tap` reads inside the input at the output positions [jw_first, jw_last). */
 static inline jw_index jw_first(const jw_axis *axis, jw_index tap) {
-    const jw_index before = axis->pad - tap;
+    const jw_index before = axis->pad - tap * axis->dilation;
     return before <= 0 ? 0 : jw_min(jw_ceil_div(before, axis->stride), axis->out);
 }
 
 static inline jw_index jw_last(const jw_axis *axis, jw_index tap) {
-    const jw_index room = axis->in + axis->pad - tap;
+    const jw_index room = axis->in + axis->pad - tap * axis->dilation;
     return room <= 0
                ? 0
                : jw_max(jw_min(jw_ceil_div(room, axis->stride), axis->out), jw_first(axis, tap));

@@ -31,6 +31,19 @@ void jw_attention_scores_query_gradient(const jw_call *call);
 size_t jw_attention_to_rows_workspace(const int32_t *attributes);
 size_t jw_attention_to_square_workspace(const int32_t *attributes);
 
+/* Attention without a matrix of weights: queries = [batch, queries, heads * head_features], keys =
+ * [batch, keys, key_heads * head_features], log_sum_exp [batch, heads, queries], which is +infinity
+ * where a query attends to nothing; mask [mask_batch, mask_heads, mask_queries, keys] if these
+ * attributes are not 0; scalars scale, probability, seed. */
+
+/* query: queries, key: keys, value: keys, mask -> output: queries, log_sum_exp */
+void jw_attention_forward(const jw_call *call);
+/* query: queries, key: keys, value: keys, output: queries, log_sum_exp, output_gradient: queries,
+ * mask -> query_gradient: queries, key_gradient: keys, value_gradient: keys */
+void jw_attention_input_gradient(const jw_call *call);
+size_t jw_attention_forward_workspace(const int32_t *attributes);
+size_t jw_attention_input_gradient_workspace(const int32_t *attributes);
+
 /* Pooling: image = [batch, channels, in_height, in_width], and pooled = the same with the output
  * height and width, (in + pads - kernel) / stride + 1 rounded down. */
 
@@ -68,11 +81,23 @@ void jw_batch_norm_frozen_forward(const jw_call *call);
 /* output_gradient: data, scale, variance -> input_gradient: data; scalar epsilon */
 void jw_batch_norm_frozen_input_gradient(const jw_call *call);
 
-/* input [batch, channels, plane], scale [batch, channels] -> output [batch, channels, plane], or
- * the same for gradients */
-void jw_channel_scale(const jw_call *call);
-/* input, output_gradient [batch, channels, plane] -> scale_gradient [batch, channels] */
-void jw_channel_scale_scale_gradient(const jw_call *call);
+/* Broadcasting: large = [outer, middle, between, inner], small = [middle, inner]. */
+
+/* input: large, addend: small -> output: large */
+void jw_broadcast_add_forward(const jw_call *call);
+/* output_gradient: large -> addend_gradient: small */
+void jw_broadcast_add_addend_gradient(const jw_call *call);
+/* input: large, factor: small -> output: large, or the same for gradients */
+void jw_broadcast_multiply(const jw_call *call);
+/* input: large, output_gradient: large -> factor_gradient: small */
+void jw_broadcast_multiply_factor_gradient(const jw_call *call);
+/* input: large -> output: small, the sum times the scalar factor */
+void jw_reduce_forward(const jw_call *call);
+/* output_gradient: small -> input_gradient: large; scalar factor */
+void jw_reduce_input_gradient(const jw_call *call);
+/* input: large, cosine: small, sine: small -> output: large, or the reverse for gradients */
+void jw_rotary_forward(const jw_call *call);
+void jw_rotary_input_gradient(const jw_call *call);
 
 /* left [outer, left_inner], right [outer, right_inner]
  * -> output [outer, left_inner + right_inner] */
@@ -93,6 +118,15 @@ void jw_conv2d_parameter_gradient(const jw_call *call);
 size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
+
+/* The same with `dilation_height` and `dilation_width`, the distances of neighbouring taps; they come
+ * after conv2d's attributes. */
+void jw_dilated_conv2d_forward(const jw_call *call);
+void jw_dilated_conv2d_input_gradient(const jw_call *call);
+void jw_dilated_conv2d_parameter_gradient(const jw_call *call);
+size_t jw_dilated_conv2d_forward_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_input_gradient_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
 /* Transposed convolution: image = [batch, in_channels, in_height, in_width], result = [batch,
  * out_channels, out_height, out_width], weight [in_channels, out_channels / groups, kernel_height,
@@ -115,6 +149,7 @@ void jw_dropout(const jw_call *call);
 void jw_embedding_forward(const jw_call *call);
 /* indices [rows], output_gradient [rows, features] -> table_gradient [vocabulary, features] */
 void jw_embedding_parameter_gradient(const jw_call *call);
+void jw_embedding_padded_parameter_gradient(const jw_call *call);
 
 /* input [elements] -> output [elements], or the same for gradients */
 void jw_flatten(const jw_call *call);
@@ -152,6 +187,20 @@ size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
 
+/* Products for every batch and head: left [batch, heads, rows, depth], right [batch, heads, depth,
+ * columns], output [batch, heads, rows, columns]. A transposed operand has its last two axes
+ * exchanged in memory; then, in an interleaved one, the heads stand before the last axis. */
+
+/* left, right -> output */
+void jw_matmul_forward(const jw_call *call);
+/* output_gradient, right -> left_gradient */
+void jw_matmul_left_gradient(const jw_call *call);
+/* output_gradient, left -> right_gradient */
+void jw_matmul_right_gradient(const jw_call *call);
+size_t jw_matmul_forward_workspace(const int32_t *attributes);
+size_t jw_matmul_left_gradient_workspace(const int32_t *attributes);
+size_t jw_matmul_right_gradient_workspace(const int32_t *attributes);
+
 /* prediction, target [elements] -> loss [1]; scalar share */
 void jw_mean_squared_error_forward(const jw_call *call);
 /* prediction, target [elements] -> prediction_gradient [elements]; scalar share */
@@ -160,6 +209,47 @@ void jw_mean_squared_error_input_gradient(const jw_call *call);
 /* left, right [elements] -> output [elements]; or output_gradient and one factor -> the gradient of
  * the other */
 void jw_multiply(const jw_call *call);
+
+/* Recurrent layers of G gates (LSTM 4, GRU 3, RNN 1). A sequence is [steps, batch, width], or [batch,
+ * steps, width] with the attribute `batch_first`; gates = a sequence of G * hidden, states = a
+ * sequence of hidden, state = [batch, hidden], hidden_weight [G * hidden, hidden], hidden_bias
+ * [G * hidden]. Operands in brackets exist if the attribute of their name (hidden_bias: `bias`) is
+ * 1. */
+
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state] -> output: states, gates,
+ * candidate: states */
+void jw_gru_forward(const jw_call *call);
+/* gates, candidate, output, hidden_weight, output_gradient: states, [initial_hidden]
+ * -> input_gates_gradient: gates, candidate_gradient: states, [initial_hidden_gradient] */
+void jw_gru_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, candidate_gradient, [initial_hidden] -> hidden_weight_gradient,
+ * [hidden_bias_gradient] */
+void jw_gru_parameter_gradient(const jw_call *call);
+size_t jw_gru_forward_workspace(const int32_t *attributes);
+size_t jw_gru_input_gradient_workspace(const int32_t *attributes);
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state], [initial_cell: state]
+ * -> output: states, cells: states, gates, [final_cell: state] */
+void jw_lstm_forward(const jw_call *call);
+/* gates, cells, hidden_weight, output_gradient: states, [initial_cell], [final_cell_gradient]
+ * -> input_gates_gradient: gates, [initial_hidden_gradient], [initial_cell_gradient] */
+void jw_lstm_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, [initial_hidden] -> hidden_weight_gradient, [hidden_bias_gradient] */
+void jw_lstm_parameter_gradient(const jw_call *call);
+size_t jw_lstm_forward_workspace(const int32_t *attributes);
+size_t jw_lstm_input_gradient_workspace(const int32_t *attributes);
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state] -> output: states */
+void jw_rnn_relu_forward(const jw_call *call);
+void jw_rnn_tanh_forward(const jw_call *call);
+/* output, hidden_weight, output_gradient: states -> input_gates_gradient: gates,
+ * [initial_hidden_gradient] */
+void jw_rnn_relu_input_gradient(const jw_call *call);
+void jw_rnn_tanh_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, [initial_hidden] -> hidden_weight_gradient, [hidden_bias_gradient] */
+void jw_rnn_parameter_gradient(const jw_call *call);
+size_t jw_rnn_forward_workspace(const int32_t *attributes);
+size_t jw_rnn_input_gradient_workspace(const int32_t *attributes);
+/* Of all recurrent layers. */
+size_t jw_recurrent_parameter_gradient_workspace(const int32_t *attributes);
 
 /* RMS norm: data = [rows, features]; scale and its gradient are [features], mean_square [rows]; scalar
  * epsilon. */
@@ -174,7 +264,7 @@ void jw_rms_norm_parameter_gradient(const jw_call *call);
 /* input [source] -> output [size0, ..., size5]: element (i0, ..., i5) is that at offset + i0 stride0
  * + ... + i5 stride5 */
 void jw_strided_copy_forward(const jw_call *call);
-/* output_gradient [size0, ..., size5] -> input_gradient [source] */
+/* output_gradient [size0, ..., size5] -> input_gradient [source]; pad is the reverse of the two */
 void jw_strided_copy_input_gradient(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalars: learning_rate,
@@ -193,6 +283,7 @@ void jw_adam_update(const jw_call *call);
  * leaky_relu: slope */
 void jw_clamp_forward(const jw_call *call);
 void jw_gelu_forward(const jw_call *call);
+void jw_gelu_tanh_forward(const jw_call *call);
 void jw_hard_sigmoid_forward(const jw_call *call);
 void jw_hard_swish_forward(const jw_call *call);
 void jw_leaky_relu_forward(const jw_call *call);
@@ -202,6 +293,7 @@ void jw_silu_forward(const jw_call *call);
 void jw_tanh_forward(const jw_call *call);
 /* input, output_gradient [elements] -> input_gradient [elements] */
 void jw_gelu_input_gradient(const jw_call *call);
+void jw_gelu_tanh_input_gradient(const jw_call *call);
 void jw_hard_swish_input_gradient(const jw_call *call);
 void jw_silu_input_gradient(const jw_call *call);
 /* output, output_gradient [elements] -> input_gradient [elements]; scalars as above */
@@ -212,6 +304,37 @@ void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);
 
+/* Functions: input [elements] -> output [elements]; scalar of add_number: addend; of
+ * multiply_number: factor; of elu: alpha */
+void jw_absolute_forward(const jw_call *call);
+void jw_add_number_forward(const jw_call *call);
+void jw_elu_forward(const jw_call *call);
+void jw_exponential_forward(const jw_call *call);
+void jw_logarithm_forward(const jw_call *call);
+void jw_reciprocal_forward(const jw_call *call);
+void jw_reciprocal_root_forward(const jw_call *call);
+void jw_softplus_forward(const jw_call *call);
+void jw_square_forward(const jw_call *call);
+void jw_square_root_forward(const jw_call *call);
+/* input, output_gradient [elements] -> input_gradient [elements] */
+void jw_absolute_input_gradient(const jw_call *call);
+void jw_logarithm_input_gradient(const jw_call *call);
+void jw_softplus_input_gradient(const jw_call *call);
+void jw_square_input_gradient(const jw_call *call);
+/* output, output_gradient [elements] -> input_gradient [elements]; scalar as above */
+void jw_elu_input_gradient(const jw_call *call);
+void jw_exponential_input_gradient(const jw_call *call);
+void jw_reciprocal_input_gradient(const jw_call *call);
+void jw_reciprocal_root_input_gradient(const jw_call *call);
+void jw_square_root_input_gradient(const jw_call *call);
+/* input [elements] -> output [elements], or the same for gradients; scalar factor */
+void jw_multiply_number(const jw_call *call);
+
+/* logits, target [elements] -> loss [1]; scalar share */
+void jw_binary_cross_entropy_forward(const jw_call *call);
+/* logits, target [elements] -> logits_gradient [elements]; scalar share */
+void jw_binary_cross_entropy_input_gradient(const jw_call *call);
+
 /* input [rows, columns] -> output [rows, columns] */
 void jw_softmax_forward(const jw_call *call);
 /* output, output_gradient [rows, columns] -> input_gradient [rows, columns] */
@@ -220,6 +343,13 @@ void jw_softmax_input_gradient(const jw_call *call);
 void jw_softmax_cross_entropy_forward(const jw_call *call);
 /* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes]; scalar share */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
+
+/* input [batch, channels, in_height, in_width] -> output [batch, channels, out_height, out_width];
+ * scalars: the distance of two outputs in rows and in columns of the input */
+void jw_upsample_bilinear2d_forward(const jw_call *call);
+/* The reverse, of gradients, which are summed. */
+void jw_upsample_bilinear2d_input_gradient(const jw_call *call);
+size_t jw_upsample_bilinear2d_workspace(const int32_t *attributes);
 
 /* input [batch, channels, in_height, in_width]
  * -> output [batch, channels, in_height * factor_height, in_width * factor_width] */

@@ -51,9 +51,17 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
     const jw_index count = jw_min(columns, TILE_COLUMNS);
     if (b.transposed) {
         const float *source = b.data + first_column * b.leading + first_depth;
-        for (jw_index j = 0; j < count; j++) {
+        if (count == TILE_COLUMNS) {
             for (jw_index p = 0; p < depth; p++) {
-                panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                for (jw_index j = 0; j < TILE_COLUMNS; j++) {
+                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                }
+            }
+        } else {
+            for (jw_index j = 0; j < count; j++) {
+                for (jw_index p = 0; p < depth; p++) {
+                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                }
             }
         }
     } else {
@@ -79,24 +87,28 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
     }
 }
 
-/* tile[i][j] = sum over p of rows[i][p * step] * panel[p][j] */
-static void multiply_tile(float *restrict tile, const float *const rows[TILE_ROWS], jw_index step,
-                          const float *restrict panel, jw_index depth) {
-    float sums[TILE_ROWS][TILE_COLUMNS] = {{0.0f}};
-    const float *restrict row[TILE_ROWS];
-    for (int i = 0; i < TILE_ROWS; i++) {
-        row[i] = rows[i];
+/* Defines a function of the register tile's columns and of `ROWS` of its rows:
+ * tile[i][j] = sum over p of rows[i][p * step] * panel[p][j] */
+#define DEFINE_MULTIPLY(NAME, ROWS)                                                                \
+    static void NAME(float *restrict tile, const float *const rows[ROWS], jw_index step,           \
+                     const float *restrict panel, jw_index depth) {                                \
+        float sums[ROWS][TILE_COLUMNS] = {{0.0f}};                                                 \
+        const float *restrict row[ROWS];                                                           \
+        for (int i = 0; i < (ROWS); i++) {                                                         \
+            row[i] = rows[i];                                                                      \
+        }                                                                                          \
+        for (jw_index p = 0; p < depth; p++) {                                                     \
+            for (int i = 0; i < (ROWS); i++) {                                                     \
+                for (int j = 0; j < TILE_COLUMNS; j++) {                                           \
+                    sums[i][j] = JW_FMA(row[i][p * step], panel[j], sums[i][j]);                   \
+                }                                                                                  \
+            }                                                                                      \
+            panel += TILE_COLUMNS;                                                                 \
+        }                                                                                          \
+        memcpy(tile, sums, sizeof sums);                                                           \
     }
-    for (jw_index p = 0; p < depth; p++) {
-        for (int i = 0; i < TILE_ROWS; i++) {
-            for (int j = 0; j < TILE_COLUMNS; j++) {
-                sums[i][j] = JW_FMA(row[i][p * step], panel[j], sums[i][j]);
-            }
-        }
-        panel += TILE_COLUMNS;
-    }
-    memcpy(tile, sums, sizeof sums);
-}
+
+DEFINE_MULTIPLY(multiply_tile, TILE_ROWS)
 
 /* c = alpha * tile + beta * c */
 static void store_row(float *restrict c, const float *restrict tile, jw_index columns, float alpha,
@@ -152,5 +164,128 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
         }
     }
 }
+
+/* --- a right matrix that many products share ---------------------------------------------------- */
+
+#if JW_SMALL_MEMORY
+
+/* It is read in place: on machines without vectors, a copy costs more than it saves. */
+
+jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
+    (void)columns;
+    (void)depth;
+    return 0;
+}
+
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace) {
+    const jw_prepared prepared = {b, columns, depth, workspace};
+    return prepared;
+}
+
+/* tile[i][j] = sum over p of a[i][p] * b[p][j] for `rows` rows and `columns` columns. Called with
+ * constants where the tile is whole, so that its sums are in registers. */
+static inline void multiply_in_place(float *tile, const float *a, jw_index a_row, jw_index a_step,
+                                     const float *b, jw_index b_step, jw_index b_column,
+                                     jw_index depth, int rows, int columns) {
+    float sums[TILE_ROWS][TILE_COLUMNS] = {{0.0f}};
+    for (jw_index p = 0; p < depth; p++) {
+        for (int i = 0; i < rows; i++) {
+            for (int j = 0; j < columns; j++) {
+                sums[i][j] =
+                    JW_FMA(a[i * a_row + p * a_step], b[p * b_step + j * b_column], sums[i][j]);
+            }
+        }
+    }
+    memcpy(tile, sums, sizeof sums);
+}
+
+void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,
+                        float *c, jw_index c_leading) {
+    const jw_index a_row = a.transposed ? 1 : a.leading;
+    const jw_index a_step = a.transposed ? a.leading : 1;
+    const jw_index b_column = prepared->b.transposed ? prepared->b.leading : 1;
+    const jw_index b_step = prepared->b.transposed ? 1 : prepared->b.leading;
+    const jw_index depth = prepared->depth;
+    float tile[TILE_ROWS * TILE_COLUMNS];
+
+    for (jw_index j = 0; j < prepared->columns; j += TILE_COLUMNS) {
+        const jw_index columns = jw_min(prepared->columns - j, TILE_COLUMNS);
+        const float *b = prepared->b.data + j * b_column;
+        jw_index count;
+        for (jw_index i = 0; i < rows; i += count) {
+            const float *from = a.data + i * a_row;
+            count = rows - i >= TILE_ROWS ? TILE_ROWS : 1;
+            if (columns < TILE_COLUMNS) {
+                multiply_in_place(tile, from, a_row, a_step, b, b_step, b_column, depth, (int)count,
+                                  (int)columns);
+            } else if (count == TILE_ROWS) {
+                multiply_in_place(tile, from, a_row, a_step, b, b_step, b_column, depth, TILE_ROWS,
+                                  TILE_COLUMNS);
+            } else {
+                multiply_in_place(tile, from, a_row, a_step, b, b_step, b_column, depth, 1,
+                                  TILE_COLUMNS);
+            }
+            for (jw_index r = 0; r < count; r++) {
+                store_row(c + (i + r) * c_leading + j, tile + r * TILE_COLUMNS, columns, 1.0f,
+                          beta);
+            }
+        }
+    }
+}
+
+#else
+
+/* All its panels are packed. A tile of fewer rows serves the few that a small batch has. */
+
+#define HALF_ROWS (TILE_ROWS / 2)
+DEFINE_MULTIPLY(multiply_half, HALF_ROWS)
+DEFINE_MULTIPLY(multiply_row, 1)
+
+jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
+    return jw_padded(jw_ceil_div(columns, TILE_COLUMNS) * TILE_COLUMNS * depth);
+}
+
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace) {
+    const jw_prepared prepared = {b, columns, depth, workspace};
+    for (jw_index j = 0; j < columns; j += TILE_COLUMNS) {
+        pack_panel(workspace + j * depth, b, 0, depth, j, columns - j);
+    }
+    return prepared;
+}
+
+void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,
+                        float *c, jw_index c_leading) {
+    const jw_index row_step = a.transposed ? 1 : a.leading;
+    const jw_index depth_step = a.transposed ? a.leading : 1;
+    float tile[TILE_ROWS * TILE_COLUMNS];
+
+    for (jw_index j = 0; j < prepared->columns; j += TILE_COLUMNS) {
+        const float *panel = prepared->panels + j * prepared->depth;
+        const jw_index columns = jw_min(prepared->columns - j, TILE_COLUMNS);
+        jw_index count;
+        for (jw_index i = 0; i < rows; i += count) {
+            const float *row[TILE_ROWS];
+            for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
+                row[r] = a.data + jw_min(i + r, rows - 1) * row_step;
+            }
+            if (rows - i > HALF_ROWS) {
+                multiply_tile(tile, row, depth_step, panel, prepared->depth);
+                count = jw_min(rows - i, TILE_ROWS);
+            } else if (rows - i > 1) {
+                multiply_half(tile, row, depth_step, panel, prepared->depth);
+                count = rows - i;
+            } else {
+                multiply_row(tile, row, depth_step, panel, prepared->depth);
+                count = 1;
+            }
+            for (jw_index r = 0; r < count; r++) {
+                store_row(c + (i + r) * c_leading + j, tile + r * TILE_COLUMNS, columns, 1.0f,
+                          beta);
+            }
+        }
+    }
+}
+
+#endif
 
 #endif

@@ -30,4 +30,21 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
                    (int)b.leading, beta, c, (int)c_leading);
 }
 
+jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
+    (void)columns;
+    (void)depth;
+    return 0;
+}
+
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace) {
+    const jw_prepared prepared = {b, columns, depth, workspace};
+    return prepared;
+}
+
+void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,
+                        float *c, jw_index c_leading) {
+    jw_matmul(rows, prepared->columns, prepared->depth, 1.0f, a, prepared->b, beta, c, c_leading,
+              prepared->panels);
+}
+
 #endif

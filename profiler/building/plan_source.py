@@ -44,15 +44,22 @@ _MOST_BYTES = 2**32 - 2
 # Kinds that share an entry point of the kernel library.
 _SHARED_ENTRIES = {
     "batch_norm_frozen.parameter_gradient": "jw_batch_norm_parameter_gradient",
-    "channel_scale.forward": "jw_channel_scale",
-    "channel_scale.input_gradient": "jw_channel_scale",
+    "broadcast_multiply.forward": "jw_broadcast_multiply",
+    "broadcast_multiply.input_gradient": "jw_broadcast_multiply",
     "dropout.forward": "jw_dropout",
     "dropout.input_gradient": "jw_dropout",
+    "embedding_padded.forward": "jw_embedding_forward",
     "flatten.forward": "jw_flatten",
     "flatten.input_gradient": "jw_flatten",
     "multiply.forward": "jw_multiply",
     "multiply.left_gradient": "jw_multiply",
     "multiply.right_gradient": "jw_multiply",
+    "multiply_number.forward": "jw_multiply_number",
+    "multiply_number.input_gradient": "jw_multiply_number",
+    "pad.forward": "jw_strided_copy_input_gradient",
+    "pad.input_gradient": "jw_strided_copy_forward",
+    "rnn_relu.parameter_gradient": "jw_rnn_parameter_gradient",
+    "rnn_tanh.parameter_gradient": "jw_rnn_parameter_gradient",
 }
 
 

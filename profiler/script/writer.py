@@ -52,6 +52,7 @@ _SCALARS = {
     "lowest": -0.5,
     "momentum": 0.9,
     "probability": 0.5,
+    "scale": 0.125,
     "seed": 1.0,
     "share": 1.0,
     "slope": 0.01,

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Callable
@@ -39,6 +40,17 @@ TRAINABLE = [
     "norms",
     "views",
     "in_place",
+    "arithmetic",
+    "composed_loss",
+    "positions",
+    "segmentation",
+    "attending",
+    "decoder",
+    "products",
+    "classifier",
+    "keywords",
+    "recurrent",
+    "temporal",
 ]
 
 
@@ -57,13 +69,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
     return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
 
 
+def as_the_step_takes_it(values: Array) -> Array:
+    if values.dtype.kind == "b":
+        return np.where(values, np.float32(0), np.float32(-np.inf))
+    return values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
+
+
 def one_step(name: str, library: KernelLibrary) -> tuple[TrainingStep, dict[str, Array]]:
     """Execute one step on the recorded inputs, from the file's weights."""
     step = network(name)
-    inputs = {
-        key: values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
-        for key, values in recorded(name, "input").items()
-    }
+    inputs = {key: as_the_step_takes_it(values) for key, values in recorded(name, "input").items()}
     return step, execute(step, library, {**initial_values(step, 0), **inputs})
 
 
@@ -75,7 +90,9 @@ def test_loss_gradients_and_statistics_agree_with_pytorch(
     name: str, library: KernelLibrary
 ) -> None:
     step, made = one_step(name, library)
-    loss = next(made[tensor.name] for tensor in step.tensors if tensor.name.endswith(".loss"))
+    (loss,) = (
+        made[each.name] for each in step.tensors if each.kind == "activation" and each.persist
+    )
     assert float(loss[0]) == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
     found, expected = gradients(step, made), recorded(name, "gradient")
     assert found.keys() == expected.keys()
@@ -121,6 +138,57 @@ def test_views_need_no_operation() -> None:
     assert "flatten" not in kinds
 
 
+def test_a_rotary_embedding_and_an_rms_norm_are_one_operation_each() -> None:
+    forward = [op.spec.family for op in network("positions").ops if op.phase == "forward"]
+    assert (forward.count("rotary"), forward.count("rms_norm")) == (1, 1)
+    assert not {"concat", "square", "reduce", "multiply_number"} & set(forward)
+
+
+def test_constants_are_not_among_the_modules_tensors() -> None:
+    step = network("positions")
+    assert step.file is not None
+    constants = {tensor.name for tensor in step.tensors if tensor.name.startswith("constants.")}
+    assert constants == set(step.file.constants)
+    assert len(constants) == 2  # cosine and sine
+    assert not [name for name in step.file.values if "frequencies" in name]
+
+
+def test_a_gradient_that_the_module_stops_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("stopped")
+    stopped = r"detach.*: it stops a gradient; use requires_grad_\(False\) on the parameters before"
+    assert re.search(stopped, str(raised.value))
+    assert "linear.default" in str(raised.value)
+    assert "it stops a gradient (torch.no_grad)" in str(raised.value)
+
+
+def test_sequences_are_read_in_the_order_in_which_they_are_stored() -> None:
+    """Whether batch or time comes first, and without initial states of zeros."""
+    for name in ("classifier", "keywords"):
+        copies = [op.name for op in network(name).ops if op.spec.kind == "strided_copy.forward"]
+        assert copies == ["head.copy.forward"]  # of the last hidden state
+    layers = {op.layer: op.spec.attributes for op in network("recurrent").ops}
+    assert layers["both.l0"]["batch_first"] == 1  # a transposed input of a time-first module
+    assert layers["both.l1_reverse"] == {**layers["both.l1"], "reverse": 1, "final_cell": 1}
+    assert layers["both.l0"]["initial_hidden"] == layers["both.l0"]["initial_cell"] == 0
+    assert layers["gru"]["initial_hidden"] == 1
+    assert layers["lstm_cell.lstm_cell"]["initial_cell"] == 0
+    assert layers["lstm_cell.lstm_cell_1"]["initial_cell"] == 1
+
+
+def test_zeros_before_a_convolution_become_its_padding() -> None:
+    ops = {op.name: op for op in network("temporal").ops}
+    for level in range(3):
+        attributes = ops[f"causal.{level}.forward"].spec.attributes
+        assert (attributes["pad_left"], attributes["pad_right"]) == (2**level, 0)
+        assert attributes.get("dilation_width", 1) == 2**level
+    assert {name for name in ops if "pad" in name} == {
+        *(f"pad_3.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.copy.{entry}" for entry in ("forward", "input_gradient")),
+    }
+
+
 def test_operations_are_named_after_modules() -> None:
     layers = {op.layer for op in network("convolutional").ops}
     assert {"stem", "norm", "grown.0", "grown.1", "classifier"} <= layers
@@ -133,6 +201,82 @@ def test_samples_have_the_shapes_that_were_exported(tmp_path: Path) -> None:
     batch = load_batches(tmp_path / "samples.npz", network("sequences")).batch(0)
     assert batch["tokens"].tolist() == tokens.tolist()
     assert batch["following"].tolist() == following.tolist()
+
+
+def test_attention_is_one_operation_that_keeps_no_weights() -> None:
+    step = network("decoder")
+    kinds = [op.spec.kind for op in step.ops if op.spec.family in {"attention", "strided_copy"}]
+    assert kinds == ["attention.forward", "attention.input_gradient"]
+
+
+def test_each_attention_with_dropout_has_its_own_seed() -> None:
+    forward = [op for op in network("dropped").ops if op.spec.kind == "attention.forward"]
+    assert [op.spec.attributes["dropout"] for op in forward] == [1, 1]
+    assert [op.scalars["probability"] for op in forward] == [0.25, 0.25]
+    assert len({op.scalars["seed"] for op in forward}) == 2
+
+
+def test_a_mask_has_one_row_where_all_queries_or_heads_share_it() -> None:
+    masks = [
+        tuple(op.spec.attributes[f"mask_{axis}"] for axis in ("batch", "heads", "queries"))
+        for op in network("attending").ops
+        if op.spec.kind == "attention.forward"
+    ]
+    none = (0, 0, 0)
+    assert masks == [none, (1, 1, 6), (1, 2, 1), (2, 1, 1), (2, 1, 1), none, (2, 1, 1)]
+
+
+def test_everything_that_has_a_gradient_can_be_selected() -> None:
+    step = build_model(str(EXPORTED / "attending.pt2"), train=["*"])
+    assert updated(step) == updated(network("attending"))
+
+
+def test_masks_are_read_from_samples(tmp_path: Path) -> None:
+    """True is attended to."""
+    samples = {name: values.copy() for name, values in recorded("attending", "input").items()}
+    np.savez(tmp_path / "samples.npz", **samples)
+    batch = load_batches(tmp_path / "samples.npz", network("attending")).batch(0)
+    assert batch["padding"].tolist() == samples["padding"].tolist()
+    shown = samples["shown"]
+    assert np.array_equal(batch["shown"] == 0, shown)
+    assert np.array_equal(np.isneginf(batch["shown"]), ~shown)
+
+
+def test_a_trained_mask_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("trained_mask")
+    lines = str(raised.value).splitlines()[1:]
+    assert len(lines) == 1
+    assert lines[0].endswith("its mask is trained; use a mask without a gradient")
+    assert lines[0].count("record_exported_networks.py:") == 2
+
+
+def test_heads_need_no_copy_before_a_product() -> None:
+    product = next(op for op in network("products").ops if op.spec.family == "matmul")
+    assert product.reads == ("query.output", "key.output")
+
+
+def test_a_matrix_that_all_samples_share_is_multiplied_by_once() -> None:
+    products = [op for op in network("products").ops if "weight" in op.reads[:2]]
+    assert products
+    assert all(
+        op.spec.attributes.get("batch", 1) == op.spec.attributes.get("heads", 1) == 1
+        for op in products
+        if op.phase == "forward" and op.spec.family == "matmul"
+    )
+
+
+def test_what_is_not_one_product_of_matrices_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("not_products")
+    lines = str(raised.value).splitlines()[1:]
+    assert [line.partition("): ")[2] for line in lines] == [
+        "'btd->bd' is not a product of two tensors with named axes",
+        "'bij,bjk->bi' is not one product of matrices",
+        "'bii,bij->bj' is not one product of matrices",
+        "'...td,...te->...de' is not a product of two tensors with named axes",
+        "it is not over the last axis and before nll_loss; use cross_entropy",
+    ]
 
 
 # --- loss and selection -----------------------------------------------------------------------
@@ -158,7 +302,7 @@ def test_a_loss_can_be_added_to_predictions(
 
 
 def test_predictions_without_a_loss_are_refused() -> None:
-    assert "add a loss with --loss" in refusal(EXPORTED / "predictions.pt2")
+    assert "add a loss to predictions with --loss" in refusal(EXPORTED / "predictions.pt2")
 
 
 def test_a_second_loss_is_refused() -> None:
@@ -221,9 +365,9 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
         network("unsupported")
     first, *lines = str(raised.value).splitlines()
     assert first.endswith("unsupported.pt2: 3 operations cannot be trained here:")
-    conv, cumsum = lines
-    assert "aten.conv2d.default at record_exported_networks.py:" in conv
-    assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in conv
+    pool, cumsum = lines
+    assert "aten.max_pool2d.default at record_exported_networks.py:" in pool
+    assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in pool
     assert cumsum.count("(x = x.cumsum(1))") == 2
 
 
@@ -304,7 +448,10 @@ def _no_graph(graph: Any) -> None:
         (_other_schema, "schema version 9 of PyTorch .* is not known; export again with"),
         (_dynamic, "wave has a size that is not fixed; export without dynamic shapes"),
         (_undefined, "conv1d reads 'x', which nothing has made"),
-        (_returns_prediction, r"returns linear of shape \(4, 3\), which .* did not make; add"),
+        (
+            _returns_prediction,
+            r"returns linear of shape \(4, 3\); it must return one scalar; add a loss",
+        ),
         (_no_graph, "not an exported program: .*graph_module"),
     ],
 )
@@ -323,6 +470,32 @@ def test_a_norm_over_no_features_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ExportError, match=r"over \(0,\), which are not the last axes of"):
         build_model(str(changed(tmp_path, graph=empty, name="views")))
+
+
+def _fewer_parameters(node: Any) -> None:
+    del node["inputs"][2]["arg"]["as_tensors"][-1]
+
+
+def _packed(node: Any) -> None:
+    node["target"] = "torch.ops.aten.gru.data"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_fewer_parameters, "gru.input at .*: it has 7 parameters; use proj_size=0"),
+        (_packed, "gru.data at .*: it reads packed sequences; use sequences of one length"),
+    ],
+)
+def test_a_recurrent_layer_of_another_kind_is_refused(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    def other(graph: Any) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        change(next(node for node in nodes if "gru" in node["target"]))
+
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="keywords")))
 
 
 def test_the_distance_along_an_axis_of_size_one_does_not_matter(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ def source(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "loss", "batch"), [("cnn.py", None, 8), ("tokens.py", "cross-entropy", 4)]
+    ("name", "loss", "batch"),
+    [("cnn.py", None, 8), ("keywords.py", None, 8), ("tokens.py", "cross-entropy", 4)],
 )
 def test_networks_of_the_page_can_be_trained(
     name: str, loss: Loss | None, batch: int, tmp_path: Path

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from devices.operation import OperationError
+from devices.operation import OperationError, OpSpec
 from networks.training import (
     Network,
     NetworkError,
@@ -15,6 +15,8 @@ from networks.training import (
     TrainingStep,
     training_step,
 )
+from networks.training.network import Value
+from networks.training.selection import select_trained
 from solver.constructed import keep_everything
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.liveness import with_frees
@@ -24,6 +26,7 @@ from tests.support.networks.training import (
     op,
     small_convolutional,
     small_gated,
+    small_recurrent,
     small_transformer,
 )
 
@@ -171,7 +174,7 @@ def test_both_factors_of_a_product_get_a_gradient() -> None:
 def test_the_last_gradient_of_a_layer_overwrites_the_output_gradient() -> None:
     step = training_step(small_gated())
     for first, last in (
-        ("excited.scale_gradient", "excited.input_gradient"),
+        ("excited.factor_gradient", "excited.input_gradient"),
         ("product.left_gradient", "product.right_gradient"),
         ("stem.norm.parameter_gradient", "stem.norm.input_gradient"),
     ):
@@ -181,7 +184,56 @@ def test_the_last_gradient_of_a_layer_overwrites_the_output_gradient() -> None:
         assert overwritten in op(step, first).reads
 
 
-@pytest.mark.parametrize("network", [small_transformer, small_gated])
+@pytest.mark.parametrize("layer", ["lstm", "gru", "relu_cell", "tanh_cell"])
+def test_a_hidden_weights_gradient_follows_the_gradients_that_it_reads(layer: str) -> None:
+    step = training_step(small_recurrent())
+    first, second = f"{layer}.input_gradient", f"{layer}.parameter_gradient"
+    assert index(step, first) < index(step, second) < index(step, f"{layer}.hidden_weight.update")
+    assert set(op(step, first).writes) <= set(op(step, second).reads)
+
+
+def test_gates_overwrite_those_of_the_input_and_their_gradients_overwrite_them() -> None:
+    step = training_step(small_recurrent())
+    for layer in ("lstm", "gru"):
+        assert op(step, f"{layer}.forward").in_place == {f"{layer}.gates": f"{layer}.input.output"}
+        gradient = op(step, f"{layer}.input_gradient").in_place
+        assert gradient[f"{layer}.input_gates_gradient"] == f"{layer}.gates"
+
+
+def test_a_longer_sequence_needs_no_more_operations() -> None:
+    def operations(steps: int) -> list[str]:
+        net = Network("sequence", 2)
+        x = net.recurrent("gru", "gru", net.input("frames", 2, steps, 3), 4)
+        net.softmax_cross_entropy("loss", x, net.input("labels", 2, steps))
+        return [each.name for each in training_step(net).ops]
+
+    assert operations(3) == operations(300)
+
+
+def test_only_the_gradients_that_are_needed_are_computed() -> None:
+    net = small_recurrent()
+    select_trained(net, ["tanh_cell.hidden_weight", "gru.input.*"])
+    backward = [each.name for each in training_step(net).ops if each.phase == "backward"]
+    assert "gru.parameter_gradient" not in backward
+    assert "tanh_cell.parameter_gradient" in backward
+    assert not [name for name in backward if name.startswith("lstm")]
+
+
+def test_a_final_cell_without_the_output_is_an_error() -> None:
+    net = Network("cell", 2)
+    gates = net.linear("gates", net.input("frames", 2, 5, 3), 16)
+    spec = OpSpec.of(
+        "lstm.forward",
+        **{"steps": 5, "batch": 2, "hidden": 4, "bias": 0, "batch_first": 1, "reverse": 0},
+        **{"initial_hidden": 0, "initial_cell": 0, "final_cell": 1},
+    )
+    net.append("lstm", spec, (gates, Value("weight", (16, 4), "parameter", trained=True)))
+    net.softmax_cross_entropy("loss", net.layers[-1].writes[-1], net.input("labels", 2))
+    with pytest.raises(NetworkError, match="other results of lstm, but not on its output"):
+        training_step(net)
+
+
+@pytest.mark.parametrize("network", [small_transformer, small_gated, small_recurrent])
 def test_nothing_with_another_reader_is_overwritten(network: Callable[[], Network]) -> None:
     """Only updates overwrite a tensor with other readers, with one exception.
 
@@ -308,8 +360,6 @@ def test_layers_refuse_inputs_that_do_not_fit() -> None:
         net.conv_transpose2d("up", image, 4, 3, stride=2, output_padding=2)
     with pytest.raises(OperationError, match="groups=2 must divide both in_channels=3 and"):
         net.conv_transpose2d("grouped", image, 4, 3, groups=2)
-    with pytest.raises(NetworkError, match=r"se: scale has shape \(1, 3, 1, 2\), .* \(1, 3\)"):
-        net.channel_scale("se", image, net.input("scale", 1, 3, 1, 2))
     with pytest.raises(NetworkError, match="six: bounds are 6 and 0, they must be finite and"):
         net.clamp("six", image, 6.0, 0.0)
     with pytest.raises(NetworkError, match=r"leaky: slope is -0\.1, it must be finite and"):

@@ -33,12 +33,16 @@ from tests.support.networks.training import (
     small_gated,
     small_hourglass,
     small_mixture,
+    small_recurrent,
     small_transformer,
     start_values,
 )
 from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, uniform
 
-NETWORKS = [small_convolutional, small_transformer, small_mixture, small_gated, small_hourglass]
+NETWORKS = [
+    *(small_convolutional, small_transformer, small_mixture, small_gated, small_hourglass),
+    small_recurrent,
+]
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +187,7 @@ if importlib.util.find_spec("torch") is not None:
             (small_mixture, pytorch.mixture),
             (small_gated, pytorch.gated),
             (small_hourglass, pytorch.hourglass),
+            (small_recurrent, pytorch.recurrent),
         ],
     )
     def test_loss_and_gradients_agree_with_pytorch(

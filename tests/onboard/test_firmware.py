@@ -163,11 +163,20 @@ SIZES = {
     **{"factor_height": 2, "factor_width": 2},
     **{"source": 90, "offset": 1, "size0": 1, "size1": 1, "size2": 2, "size3": 2, "size4": 3},
     **{"size5": 5, "stride0": 1, "stride1": 1, "stride2": 41, "stride3": 0, "stride4": 2},
-    **{"stride5": 7},
+    **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0, "padding_index": 1},
+    **{"queries": 9, "keys": 18, "key_heads": 1, "causal": 1, "dropout": 1},
+    **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
+    **{"left_transposed": 1, "left_interleaved": 0},
+    **{"right_transposed": 1, "right_interleaved": 1},
+    **{"dilation_height": 2, "dilation_width": 3},
+    **{"steps": 3, "hidden": 6, "batch_first": 1, "reverse": 1},
+    **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
 }
 SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},
     **{"lowest": -0.4, "highest": 0.3, "slope": 0.1},
+    **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
+    **{"column_distance": 0.4, "scale": 0.5},
     **{
         "first_rate": 0.125,
         "second_rate": 0.0078125,

@@ -88,7 +88,7 @@ def assert_close(
 
     A few roundings of ``summed``, the largest sum of absolute terms, are allowed in any case.
     """
-    largest = float(np.max(np.abs(expected), initial=0.0))
+    largest = float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
     np.testing.assert_allclose(
         found.reshape(-1),
         expected.reshape(-1),
@@ -113,6 +113,9 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "lowest": -0.4,
         "highest": 0.3,
         "slope": 0.1,
+        **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
+        "column_distance": 0.4,
+        "scale": 0.3,
     }
     return [values[name] for name in spec.signature.scalars]
 
@@ -135,7 +138,15 @@ def small_spec(kind: str) -> OpSpec:
         **{"factor_height": 3, "factor_width": 2},
         **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
-        **{"stride5": 21},
+        **{"stride5": 21, "middle": 5, "between": 7, "inner": 22},
+        **{"align_corners": 0, "padding_index": 1},
+        **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
+        **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
+        **{"left_transposed": 0, "left_interleaved": 1},
+        **{"right_transposed": 1, "right_interleaved": 0},
+        **{"dilation_height": 2, "dilation_width": 3},
+        **{"steps": 5, "hidden": 29, "batch_first": 1, "reverse": 1},
+        **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
@@ -201,7 +212,12 @@ if importlib.util.find_spec("torch") is not None:
 
 
 STEP = 2.0**-6
-GRADIENT_KINDS = [(c, s) for c, s in CASE_KINDS if s.kind.endswith("_gradient")]
+GRADIENT_KINDS = [
+    (case, spec)
+    for case, spec in CASE_KINDS
+    # The row of padding has no gradient, though the output depends on it.
+    if spec.kind.endswith("_gradient") and spec.family != "embedding_padded"
+]
 
 
 def without_kinks(case: FamilyCase) -> dict[str, Array]:
@@ -210,6 +226,8 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     kinks = {
         "relu": (0.0,),
         "leaky_relu": (0.0,),
+        "elu": (0.0,),
+        "absolute": (0.0,),
         "clamp": tuple(case.scalars.values()),
         "hard_sigmoid": (-3.0, 3.0),
         "hard_swish": (-3.0, 3.0),
@@ -217,6 +235,9 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     for kink in kinks.get(case.family, ()):
         away = np.sign(case.roles["input"] - np.float32(kink)) * np.float32(0.1)
         roles["input"] = roles["input"] + away
+    if case.family == "rnn_relu":  # no state is near enough to change another's sign
+        roles["input_gates"] = roles["input_gates"] + 2 * np.sign(roles["input_gates"])
+        roles["hidden_weight"] = roles["hidden_weight"] / 64
     if case.family == "max_pool2d":
         order = np.argsort(uniform(roles["input"].shape, 5).reshape(-1))
         ranks = np.argsort(order).astype(np.float32) * np.float32(4 * STEP)
@@ -240,20 +261,40 @@ def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
     library = libraries["in-tree"]
     forward = OpSpec.of(f"{spec.family}.forward", **spec.attributes)
     roles = without_kinks(case)
-    differentiated = forward.writes[0].role
-    weights = roles.get(f"{differentiated}_gradient", np.ones(1, np.float32)).astype(np.float64)
+
+    backward = [other for other in case.specs if other.kind.endswith("_gradient")]
+    made = {operand.role for other in backward for operand in other.writes}
+    weights = {
+        operand.role: roles[f"{operand.role}_gradient"].astype(np.float64)
+        for operand in forward.writes
+        if f"{operand.role}_gradient" in roles.keys() - made
+    } or {forward.writes[0].role: np.ones(1)}
 
     def evaluate(operands: dict[str, Array]) -> tuple[float, list[Array]]:
+        """The weighted sum of the results that have a gradient; a loss counts as it is."""
         written = library.run(
             forward, [operands[o.role] for o in forward.reads], case.scalar_values(forward)
         )
-        return float(np.sum(written[0].astype(np.float64) * weights)), written
+        result = {o.role: array for o, array in zip(forward.writes, written, strict=True)}
+        return sum(
+            float(np.vdot(result[role].astype(np.float64), weight))
+            for role, weight in weights.items()
+        ), written
+
+    def gradients_of(kind: OpSpec) -> list[Array]:
+        return library.run(kind, [roles[o.role] for o in kind.reads], case.scalar_values(kind))
 
     _, written = evaluate(roles)
     roles |= {o.role: array for o, array in zip(forward.writes, written, strict=True)}
-    gradients = library.run(spec, [roles[o.role] for o in spec.reads], case.scalar_values(spec))
+    for other in backward:
+        if {o.role for o in other.writes} & {o.role for o in spec.reads}:
+            found = gradients_of(other)
+            roles |= {o.role: array for o, array in zip(other.writes, found, strict=True)}
+    gradients = gradients_of(spec)
     for operand, gradient in zip(spec.writes, gradients, strict=True):
         role = operand.role.removesuffix("_gradient")
+        if role not in {read.role for read in forward.reads}:
+            continue  # an intermediate result, which another gradient reads
         coordinates = np.linspace(0, operand.elements - 1, min(operand.elements, 8)).astype(int)
         directions = [np.eye(1, operand.elements, i)[0] for i in coordinates]
         directions.append(np.sign(uniform((operand.elements,), 9)) / operand.elements**0.5)
@@ -264,10 +305,10 @@ def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
                 for sign in (1, -1)
             ]
             upper, lower = (evaluate(roles | {role: value})[0] for value in moved)
-            found = (upper - lower) / (2 * STEP)
+            slope = (upper - lower) / (2 * STEP)
             expected = float(np.sum(gradient.reshape(-1).astype(np.float64) * direction))
             allowed = 5e-3 * max(float(np.max(np.abs(gradient))), 0.05)
-            assert found == pytest.approx(expected, abs=allowed), f"{spec.key}: {operand.role}"
+            assert slope == pytest.approx(expected, abs=allowed), f"{spec.key}: {operand.role}"
 
 
 # --- convolution in general ---------------------------------------------------------------------
@@ -281,12 +322,18 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
     groups = draw(st.sampled_from((1, 1, 2, 3)))
     kernel_height, kernel_width = integer(1, 4), integer(1, 4)
     pads = {side: integer(0, 3) for side in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
+    dilation = {f"dilation_{side}": integer(1, 4) for side in ("height", "width")}
+    is_dilated = integer(0, 1)
+    extent_height, extent_width = (
+        (kernel - 1) * (step if is_dilated else 1) + 1
+        for kernel, step in zip((kernel_height, kernel_width), dilation.values(), strict=True)
+    )
     return OpSpec.of(
-        "conv2d.forward",
+        "dilated_conv2d.forward" if is_dilated else "conv2d.forward",
         batch=integer(1, 5),
         in_channels=groups * integer(1, 3),
-        in_height=max(integer(1, 9), kernel_height - pads["pad_top"] - pads["pad_bottom"]),
-        in_width=max(integer(1, 40), kernel_width - pads["pad_left"] - pads["pad_right"]),
+        in_height=max(integer(1, 9), extent_height - pads["pad_top"] - pads["pad_bottom"]),
+        in_width=max(integer(1, 40), extent_width - pads["pad_left"] - pads["pad_right"]),
         out_channels=groups * integer(1, 4),
         kernel_height=kernel_height,
         kernel_width=kernel_width,
@@ -295,6 +342,7 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
         **pads,
         groups=groups,
         bias=integer(0, 1),
+        **(dilation if is_dilated else {}),
     )
 
 
@@ -306,6 +354,7 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
     padded = np.pad(
         x, ((0, 0), (0, 0), (a["pad_top"], a["pad_bottom"]), (a["pad_left"], a["pad_right"]))
     )
+    down, right = a.get("dilation_height", 1), a.get("dilation_width", 1)
     taps = [
         padded[
             :,
@@ -313,7 +362,9 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
             ky : ky + (height - 1) * a["stride_height"] + 1 : a["stride_height"],
             kx : kx + (width - 1) * a["stride_width"] + 1 : a["stride_width"],
         ]
-        for ky, kx in itertools.product(range(a["kernel_height"]), range(a["kernel_width"]))
+        for ky, kx in itertools.product(
+            range(0, a["kernel_height"] * down, down), range(0, a["kernel_width"] * right, right)
+        )
     ]
     unfolded = np.stack(taps, 2)
     grouped = unfolded.reshape(a["batch"], a["groups"], -1, len(taps), height, width)
@@ -348,7 +399,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
     grouped_dy = dy.astype(np.float64).reshape(
         a["batch"], a["groups"], -1, *spec.writes[0].shape[2:]
     )
-    parameter = OpSpec.of("conv2d.parameter_gradient", **a)
+    parameter = OpSpec.of(f"{spec.family}.parameter_gradient", **a)
     found = library.run(parameter, [reads[0], dy])
     products = "ngcthw,ngohw->goct"
     summed = float(np.einsum(products, np.abs(unfolded), np.abs(grouped_dy)).max())
@@ -359,7 +410,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
         assert_close(found[1], dy.astype(np.float64).sum((0, 2, 3)), parameter.key, summed=summed)
 
     # The input gradient is the adjoint of the (linear) convolution: <dy, A x> = <A^T dy, x>.
-    adjoint = OpSpec.of("conv2d.input_gradient", **a)
+    adjoint = OpSpec.of(f"{spec.family}.input_gradient", **a)
     dx = library.run(adjoint, [dy, reads[1]])[0].astype(np.float64)
     image = np.zeros_like(reads[0])
     for index in np.linspace(0, image.size - 1, 5).astype(int):
@@ -425,6 +476,239 @@ def test_a_transposed_convolution_has_a_largest_output() -> None:
         OpSpec.of(spec.kind, **{**spec.attributes, "out_height": 20})
 
 
+# --- attention in general -----------------------------------------------------------------------
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> OpSpec:
+    def integer(low: int, high: int) -> int:
+        return draw(st.integers(low, high))
+
+    key_heads, batch, queries = integer(1, 2), integer(1, 2), integer(1, 140)
+    heads = key_heads * integer(1, 3)
+    is_masked = draw(st.booleans())
+    return OpSpec.of(
+        "attention.forward",
+        batch=batch,
+        queries=queries,
+        keys=integer(1, 140),
+        heads=heads,
+        key_heads=key_heads,
+        head_features=integer(1, 40),
+        causal=integer(0, 1),
+        dropout=integer(0, 1),
+        mask_batch=draw(st.sampled_from((1, batch))) if is_masked else 0,
+        mask_heads=draw(st.sampled_from((1, heads))) if is_masked else 0,
+        mask_queries=draw(st.sampled_from((1, queries))) if is_masked else 0,
+    )
+
+
+def attention_by_definition(
+    spec: OpSpec, roles: Mapping[str, Array], factors: Array, scale: float
+) -> dict[str, Array]:
+    """Output, log-sum-exp and gradients in float64. ``factors`` multiply the weights.
+
+    ``terms``: the largest sum of absolute terms in a gradient.
+    """
+    a = spec.attributes
+
+    def heads_of(role: str) -> Array:
+        x = roles[role].astype(np.float64)
+        x = x.reshape(*x.shape[:2], -1, a["head_features"]).swapaxes(1, 2)
+        return x.repeat(a["heads"] // x.shape[1], 1)
+
+    def rows_of(x: Array, heads: int) -> Array:
+        grouped = x.reshape(a["batch"], heads, -1, *x.shape[2:]).sum(2)
+        return grouped.swapaxes(1, 2).reshape(a["batch"], x.shape[2], -1)
+
+    query, key, value = (heads_of(role) for role in ("query", "key", "value"))
+    scores = scale * query @ key.swapaxes(2, 3)
+    if "mask" in roles:
+        scores = scores + roles["mask"].astype(np.float64)
+    if a["causal"]:
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
+    highest = scores.max(-1, keepdims=True)
+    raised = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    sums = raised.sum(-1, keepdims=True)
+    weights = raised / np.where(sums > 0, sums, 1)
+    with np.errstate(divide="ignore"):
+        log_sum_exp = np.where(sums > 0, highest + np.log(sums), np.inf)[..., 0]
+    dropped = weights * factors
+    dy = heads_of("output_gradient")
+    weights_gradient = dy @ value.swapaxes(2, 3) * factors
+    projection = (weights * weights_gradient).sum(-1, keepdims=True)
+    scores_gradient = scale * weights * (weights_gradient - projection)
+    size = abs(dy) @ abs(value).swapaxes(2, 3) * factors
+    size = scale * weights * (size + (weights * size).sum(-1, keepdims=True))
+    terms = max(np.max(size @ abs(key)), np.max(size.swapaxes(2, 3) @ abs(query)))
+    return {
+        "terms": terms,
+        "output": rows_of(dropped @ value, a["heads"]),
+        "log_sum_exp": log_sum_exp,
+        "query_gradient": rows_of(scores_gradient @ key, a["heads"]),
+        "key_gradient": rows_of(scores_gradient.swapaxes(2, 3) @ query, a["key_heads"]),
+        "value_gradient": rows_of(dropped.swapaxes(2, 3) @ dy, a["key_heads"]),
+    }
+
+
+@given(spec=attentions(), scale=st.sampled_from((0.1, 1.0)))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_attention_equals_its_definition(
+    spec: OpSpec, scale: float, library: KernelLibrary
+) -> None:
+    """Rows of which all is masked give zeros. Dropped weights are those that dropout drops."""
+    a = spec.attributes
+    backward = OpSpec.of("attention.input_gradient", **a)
+    roles = {
+        operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads + spec.writes)
+    }
+    roles["output_gradient"] = fill(spec.writes[0], 10)
+    if "mask" in roles:
+        mask = roles["mask"]
+        mask[mask > 0.3] = -np.inf
+        mask[0, 0, -1] = -np.inf
+    square = (a["batch"], a["heads"], a["queries"], a["keys"])
+    scalars = [scale, 0.25, seed_scalar(SEED_BITS)]
+    factors = np.ones(square, np.float32)
+    if a["dropout"]:
+        dropout = OpSpec.of("dropout.forward", elements=factors.size)
+        factors = library.run(dropout, [factors], scalars[1:])[0].reshape(square)
+    expected = attention_by_definition(spec, roles, factors, scale)
+    for each in (spec, backward):
+        found = library.run(each, [roles[operand.role] for operand in each.reads], scalars)
+        for operand, array in zip(each.writes, found, strict=True):
+            roles[operand.role] = array
+            wanted, what = expected[operand.role], f"{each.key}: {operand.role}"
+            assert_close(array, wanted, what, 2e-5, summed=float(expected["terms"]))
+
+
+def test_attention_needs_no_workspace_that_grows_with_the_sequence(library: KernelLibrary) -> None:
+    sizes = {**small_spec("attention.forward").attributes, "head_features": 64}
+    for kind in kinds_of("attention"):
+        short, long = (
+            library.workspace_bytes(
+                OpSpec.of(kind, **{**sizes, "queries": length, "keys": length, "mask_queries": 1})
+            )
+            for length in (256, 65536)
+        )
+        assert short == long <= 256 * 1024
+
+
+def test_attention_refuses_heads_and_masks_that_do_not_fit() -> None:
+    spec = small_spec("attention.forward")
+    with pytest.raises(OperationError, match="heads=3 is not a multiple of key_heads=2"):
+        OpSpec.of(spec.kind, **{**spec.attributes, "key_heads": 2})
+    with pytest.raises(
+        OperationError, match=r"a mask of \(2, 1, 35\) rows does not fit \(3, 3, 35\)"
+    ):
+        OpSpec.of(spec.kind, **{**spec.attributes, "mask_batch": 2})
+
+
+# --- recurrent layers in general ----------------------------------------------------------------
+
+CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def recurrence(cell: str, **attributes: int) -> OpSpec:
+    """The forward kind of a layer; attributes that are not given are 0."""
+    names = SIGNATURES[f"{cell}.forward"].attributes
+    return OpSpec.of(f"{cell}.forward", **{name: attributes.get(name, 0) for name in names})
+
+
+@st.composite
+def recurrences(draw: st.DrawFn) -> OpSpec:
+    return recurrence(
+        draw(st.sampled_from(CELLS)),
+        steps=draw(st.integers(2, 6)),
+        batch=draw(st.integers(1, 14)),
+        hidden=draw(st.integers(1, 40)),
+        bias=draw(st.integers(0, 1)),
+    )
+
+
+def operands(spec: OpSpec) -> dict[str, Array]:
+    """Operands by role; the hidden weight is small, so that states neither grow nor saturate."""
+    values = {operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads)}
+    values["hidden_weight"] = values["hidden_weight"] / np.float32(spec.attributes["hidden"] ** 0.5)
+    return values
+
+
+def forward_and_back(
+    spec: OpSpec, given: Mapping[str, Array], library: KernelLibrary
+) -> dict[str, Array]:
+    """All results of a layer and of its gradients, by role, and the operands."""
+    made = dict(given)
+    for kind in ("forward", "input_gradient", "parameter_gradient"):
+        each = OpSpec.of(f"{spec.family}.{kind}", **spec.attributes)
+        found = library.run(each, [made[operand.role] for operand in each.reads])
+        made |= {o.role: array for o, array in zip(each.writes, found, strict=True)}
+    return made
+
+
+some_recurrences = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@given(spec=recurrences(), batch_first=st.integers(0, 1), reverse=st.integers(0, 1))
+@some_recurrences
+def test_a_recurrence_in_another_layout_computes_the_same_numbers(
+    spec: OpSpec, batch_first: int, reverse: int, library: KernelLibrary
+) -> None:
+    def moved(role: str, array: Array) -> Array:
+        if array.ndim != 3:  # no sequence
+            return array
+        array = array[::-1] if reverse else array
+        return np.ascontiguousarray(array.swapaxes(0, 1) if batch_first else array)
+
+    other = recurrence(
+        spec.family, **{**spec.attributes, "batch_first": batch_first, "reverse": reverse}
+    )
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    plain = forward_and_back(spec, given, library)
+    found = forward_and_back(other, {r: moved(r, array) for r, array in given.items()}, library)
+    for role, array in plain.items():
+        summed = float(np.abs(array).max()) * spec.attributes["steps"]
+        assert_close(found[role], moved(role, array), f"{other.key}: {role}", summed=summed)
+
+
+@given(spec=recurrences(), data=st.data())
+@some_recurrences
+def test_a_sequence_in_two_parts_is_the_whole_sequence(
+    spec: OpSpec, data: st.DataObject, library: KernelLibrary
+) -> None:
+    """The second part begins with the states in which the first one ended, and gradients return."""
+    a, cut = spec.attributes, data.draw(st.integers(1, spec.attributes["steps"] - 1))
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    whole = forward_and_back(spec, given, library)
+    states = ("initial_hidden", "initial_cell") if spec.family == "lstm" else ("initial_hidden",)
+    first = recurrence(spec.family, **{**a, "steps": cut, "final_cell": 1})
+    second = recurrence(spec.family, **{**a, "steps": a["steps"] - cut, **dict.fromkeys(states, 1)})
+
+    def part(where: slice) -> dict[str, Array]:
+        return {role: x[where] if x.ndim == 3 else x for role, x in given.items()}
+
+    begin = part(slice(cut))
+    results = library.run(first, [begin[operand.role] for operand in first.reads])
+    ended = {o.role: array for o, array in zip(first.writes, results, strict=True)}
+    later = part(slice(cut, None)) | {"initial_hidden": ended["output"][-1]}
+    later |= {"initial_cell": ended["final_cell"]} if spec.family == "lstm" else {}
+    later = forward_and_back(second, later, library)
+    begin["output_gradient"] = begin["output_gradient"].copy()
+    begin["output_gradient"][-1] += later["initial_hidden_gradient"]
+    if spec.family == "lstm":
+        begin["final_cell_gradient"] = later["initial_cell_gradient"]
+    begin = forward_and_back(first, begin, library)
+    for role in ("output", "input_gates_gradient"):
+        joined = np.concatenate([begin[role], later[role]])
+        assert joined.tobytes() == whole[role].tobytes(), role
+    for role in ("hidden_weight_gradient", *(["hidden_bias_gradient"] if a["bias"] else [])):
+        summed = float(np.abs(whole["input_gates_gradient"]).sum())
+        assert_close(begin[role] + later[role], whole[role], f"{spec.key}: {role}", summed=summed)
+
+
 # --- the contract on buffers --------------------------------------------------------------------
 
 
@@ -478,6 +762,8 @@ def test_recomputing_batch_norm_leaves_the_running_statistics_unchanged(
 ACTIVATIONS: dict[str, list[float]] = {
     **{"relu": [], "tanh": [], "sigmoid": [], "gelu": [], "silu": []},
     **{"hard_sigmoid": [], "hard_swish": [], "clamp": [-2.0, 90.0], "leaky_relu": [0.25]},
+    **{"absolute": [], "square": [], "softplus": [], "exponential": [], "elu": [1.0]},
+    **{"reciprocal": [], "gelu_tanh": []},
 }
 """Activations with the values of their scalars."""
 
@@ -497,8 +783,18 @@ def test_an_activation_keeps_nan_and_stays_in_its_range(
         "hard_sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
         "tanh": [1.0, -1.0, 0.0, 1e-30, -1e-30, 1.0, -1.0, 1.0, -1.0, 1.0],
         "sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
+        "absolute": [np.inf, np.inf, 0.0, 1e-30, 1e-30, 88.0, 88.0, 1e4, 1e4, 3e38],
+        "square": [np.inf, np.inf, 0.0, 0.0, 0.0, 7744.0, 7744.0, 1e8, 1e8, np.inf],
+        "softplus": [
+            *(np.inf, 0.0, math.log(2), math.log(2), math.log(2)),
+            *(88.0, 0.0, 1e4, 0.0, 3e38),
+        ],
+        "exponential": [np.inf, 0.0, 1.0, 1.0, 1.0, math.exp(88), 0.0, np.inf, 0.0, np.inf],
+        "elu": [np.inf, -1.0, 0.0, 1e-30, -1e-30, 88.0, -1.0, 1e4, -1.0, 3e38],
+        "reciprocal": [0.0, 0.0, np.inf, 1e30, -1e30, 1 / 88, -1 / 88, 1e-4, -1e-4, 0.0],
         # as in PyTorch: -inf * 0 is NaN
         "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
+        "gelu_tanh": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
         "silu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, -88 * math.exp(-88), 1e4, 0.0, 3e38],
         "hard_swish": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
     }[function]
@@ -510,6 +806,7 @@ EXACT: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
     "silu": lambda x: x / (1 + math.exp(-x)),
+    "softplus": lambda x: max(x, 0) + math.log1p(math.exp(-abs(x))),
 }
 
 

@@ -6,6 +6,7 @@ Everything is computed in float64 from float32 inputs.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -50,7 +51,9 @@ class _Draw:
 
 
 def _differentiate(output: Tensor, output_gradient: Tensor, **inputs: Tensor) -> Values:
-    gradients = torch.autograd.grad(output, list(inputs.values()), output_gradient)
+    gradients = torch.autograd.grad(
+        output, list(inputs.values()), output_gradient, retain_graph=True
+    )
     return {f"{role}_gradient": g for role, g in zip(inputs, gradients, strict=True)}
 
 
@@ -67,6 +70,7 @@ def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         weight,
         inputs.get("bias"),
         (a["stride_height"], a["stride_width"]),
+        dilation=(a.get("dilation_height", 1), a.get("dilation_width", 1)),
         groups=a["groups"],
     )
     gradient = draw.values(*output.shape)
@@ -103,6 +107,25 @@ def _conv_transpose2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         "output": output,
         "output_gradient": gradient,
         **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _upsample_bilinear2d(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
+    size = (a["out_height"], a["out_width"])
+    distances = [scalars["row_distance"], scalars["column_distance"]]
+    if a["align_corners"]:
+        output = functional.interpolate(x, size=size, mode="bilinear", align_corners=True)
+    else:
+        factors = [1 / each for each in distances]
+        output = functional.interpolate(x, scale_factor=factors, mode="bilinear")
+    assert output.shape[2:] == size
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
     }
 
 
@@ -279,17 +302,76 @@ def _multiply(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
-def _channel_scale(a: Attributes, draw: _Draw, _: Scalars) -> Values:
-    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
-    scale = draw.values(a["batch"], a["channels"]).requires_grad_()
-    output = x * scale[:, :, None]
+def _positive(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a function of positive numbers."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x = (draw.wide(a["elements"]).abs() + 0.25).requires_grad_()
+        output = function(x)
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x),
+        }
+
+    return build
+
+
+def _large(a: Attributes, draw: _Draw) -> Tensor:
+    return draw.values(a["outer"], a["middle"], a["between"], a["inner"])
+
+
+def _small(a: Attributes, draw: _Draw) -> Tensor:
+    return draw.values(a["middle"], a["inner"])
+
+
+def _broadcast(
+    role: str, function: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a function of a large tensor and a small one."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x, small = _large(a, draw).requires_grad_(), _small(a, draw).requires_grad_()
+        output = function(x, small[:, None, :])
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            role: small,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x, **{role: small}),
+        }
+
+    return build
+
+
+def _reduce(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = _large(a, draw).requires_grad_()
+    output = x.sum(dim=(0, 2)) * scalars["factor"]
     gradient = draw.values(*output.shape)
     return {
         "input": x,
-        "scale": scale,
         "output": output,
         "output_gradient": gradient,
-        **_differentiate(output, gradient, input=x, scale=scale),
+        **_differentiate(output, gradient, input=x),
+    }
+
+
+def _rotary(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = _large(a, draw).requires_grad_()
+    cosine, sine = _small(a, draw), _small(a, draw)
+    first, second = x.chunk(2, dim=-1)
+    output = x * cosine[:, None, :] + torch.cat((-second, first), dim=-1) * sine[:, None, :]
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "cosine": cosine,
+        "sine": sine,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
     }
 
 
@@ -380,6 +462,81 @@ def _attention_context(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _attention(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    """Attention without dropout. A mask excludes many keys, all of them for one row."""
+
+    def heads_of(x: Tensor, heads: str) -> Tensor:
+        return x.unflatten(2, (a[heads], -1)).transpose(1, 2)
+
+    query = draw.values(a["batch"], a["queries"], a["heads"] * a["head_features"])
+    key = draw.values(a["batch"], a["keys"], a["key_heads"] * a["head_features"])
+    value = draw.values(*key.shape)
+    inputs = {
+        name: each.requires_grad_()
+        for name, each in zip(("query", "key", "value"), (query, key, value), strict=True)
+    }
+    added: dict[str, Tensor] = {}
+    unseen = torch.zeros(a["queries"], a["keys"], dtype=torch.float64)
+    if a["causal"]:
+        seen = torch.ones(a["queries"], a["keys"], dtype=torch.bool).tril()
+        unseen = unseen.masked_fill(~seen, -torch.inf)
+    if a["mask_batch"]:
+        mask = draw.values(a["mask_batch"], a["mask_heads"], a["mask_queries"], a["keys"])
+        mask = mask.masked_fill(mask > 0.5, -torch.inf)
+        if a["mask_queries"] > 1:
+            mask[0, -1, 1] = -torch.inf
+        added["mask"] = mask
+        unseen = unseen + mask
+    with_heads = (
+        heads_of(query, "heads"),
+        heads_of(key, "key_heads"),
+        heads_of(value, "key_heads"),
+    )
+    output = functional.scaled_dot_product_attention(
+        *with_heads,
+        None if a["causal"] and not added else unseen,
+        is_causal=bool(a["causal"] and not added),
+        scale=scalars["scale"],
+        enable_gqa=a["heads"] > a["key_heads"],
+    )
+    output = output.transpose(1, 2).flatten(2)
+    keys = with_heads[1].repeat_interleave(a["heads"] // a["key_heads"], 1)
+    scores = scalars["scale"] * with_heads[0] @ keys.transpose(2, 3) + unseen
+    log_sum_exp = scores.logsumexp(-1)
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        **added,
+        "output": output,
+        "log_sum_exp": log_sum_exp.masked_fill(log_sum_exp == -torch.inf, torch.inf),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _matmul(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    def operand(side: str, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """As it is stored, and as matrices."""
+        shape = [rows, columns][:: -1 if a[f"{side}_transposed"] else 1]
+        heads = 2 if a[f"{side}_interleaved"] else 1
+        shape.insert(heads - 1, a["heads"])
+        stored = draw.values(a["batch"], *shape).requires_grad_()
+        matrices = stored.movedim(heads, 1)
+        return stored, matrices.mT if a[f"{side}_transposed"] else matrices
+
+    left, left_matrices = operand("left", a["rows"], a["depth"])
+    right, right_matrices = operand("right", a["depth"], a["columns"])
+    output = left_matrices @ right_matrices
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
 def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.wide(a["rows"], a["columns"]).requires_grad_()
     output = functional.softmax(x, 1)
@@ -395,7 +552,7 @@ def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
 def _embedding(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     indices = draw.indices(a["rows"], a["vocabulary"])
     table = draw.values(a["vocabulary"], a["features"]).requires_grad_()
-    output = functional.embedding(indices, table)
+    output = functional.embedding(indices, table, a.get("padding_index"))
     gradient = draw.values(*output.shape)
     return {
         "indices": indices,
@@ -413,6 +570,18 @@ def _cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     return {
         "logits": logits,
         "labels": labels,
+        "loss": loss.reshape(1),
+        **_differentiate(loss, torch.ones_like(loss), logits=logits),
+    }
+
+
+def _binary_cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    logits = draw.wide(a["elements"]).requires_grad_()
+    target = (draw.values(a["elements"]) + 1) / 2
+    loss = functional.binary_cross_entropy_with_logits(logits, target)
+    return {
+        "logits": logits,
+        "target": target,
         "loss": loss.reshape(1),
         **_differentiate(loss, torch.ones_like(loss), logits=logits),
     }
@@ -440,6 +609,26 @@ def _copied(
     return "strided_copy", {"source": source, "offset": offset, **numbered}
 
 
+def _padded(
+    source: int, offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[str, Attributes]:
+    return "pad", _copied(source, offset, sizes, strides)[1]
+
+
+def _pad(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
+    x = draw.values(*sizes).requires_grad_()
+    places = torch.arange(a["source"]).as_strided(sizes, strides, a["offset"])
+    output = torch.zeros(a["source"], dtype=torch.float64).index_put((places,), x)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.values(a["source"]).requires_grad_()
     sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
@@ -451,6 +640,92 @@ def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         "output_gradient": gradient,
         **_differentiate(y, gradient, input=x),
     }
+
+
+_Step = Callable[[Tensor, Tensor, Tensor, Tensor], Values]
+"""A cell's step: gates of the input, products of the hidden state, hidden state and cell before it;
+returns everything that the kind writes for this step."""
+
+
+def _lstm_step(gates: Tensor, products: Tensor, _: Tensor, cell: Tensor) -> Values:
+    i, f, g, o = (gates + products).chunk(4, 1)
+    activated = (torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o))
+    cell = activated[1] * cell + activated[0] * activated[2]
+    output = activated[3] * torch.tanh(cell)
+    return {"output": output, "cells": cell, "gates": torch.cat(activated, 1)}
+
+
+def _gru_step(gates: Tensor, products: Tensor, hidden: Tensor, _: Tensor) -> Values:
+    (r, z, n), (from_r, from_z, candidate) = gates.chunk(3, 1), products.chunk(3, 1)
+    r, z = torch.sigmoid(r + from_r), torch.sigmoid(z + from_z)
+    n = torch.tanh(n + r * candidate)
+    output = (1 - z) * n + z * hidden
+    return {"output": output, "gates": torch.cat((r, z, n), 1), "candidate": candidate}
+
+
+def _rnn_step(function: Callable[[Tensor], Tensor]) -> _Step:
+    return lambda gates, products, _hidden, _cell: {"output": function(gates + products)}
+
+
+def _recurrent(
+    step: _Step, gates: int, layer: Callable[..., tuple[Tensor, ...]]
+) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a recurrent layer, whose output must be that of PyTorch's ``layer``."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        steps, batch, hidden, width = a["steps"], a["batch"], a["hidden"], gates * a["hidden"]
+        axes = (batch, steps) if a["batch_first"] else (steps, batch)
+
+        def in_time(x: Tensor) -> Tensor:
+            """[steps, batch, …] in the order of the steps, from or to the operands' layout."""
+            x = x.transpose(0, 1) if a["batch_first"] else x
+            return x.flip(0) if a["reverse"] else x
+
+        def in_memory(parts: list[Tensor]) -> Tensor:
+            x = torch.stack(parts[::-1] if a["reverse"] else parts)
+            return x.transpose(0, 1) if a["batch_first"] else x
+
+        inputs = {"input_gates": draw.values(*axes, width)}
+        inputs["hidden_weight"] = (draw.values(width, hidden) / hidden**0.5).float().double()
+        if a["bias"]:
+            inputs["hidden_bias"] = draw.values(width)
+        for state in ("initial_hidden", "initial_cell"):
+            if a.get(state):
+                inputs[state] = draw.values(batch, hidden)
+        for each in inputs.values():
+            each.requires_grad_()
+        zeros = torch.zeros(batch, hidden, dtype=torch.float64)
+        bias = inputs.get("hidden_bias", torch.zeros(width, dtype=torch.float64))
+        h, c = inputs.get("initial_hidden", zeros), inputs.get("initial_cell", zeros)
+        h0, c0, made = h, c, []
+        for x in in_time(inputs["input_gates"]):
+            made.append(step(x, functional.linear(h, inputs["hidden_weight"], bias), h, c))
+            h, c = made[-1]["output"], made[-1].get("cells", zeros)
+        results = {role: in_memory([each[role] for each in made]) for role in made[0]}
+
+        # With an identity in the place of the input's weight, the layer is PyTorch's.
+        eye, none = torch.eye(width, dtype=torch.float64), torch.zeros_like(bias)
+        parameters = [eye, inputs["hidden_weight"], none, bias]
+        states = [h0[None], c0[None]] if "cells" in results else h0[None]
+        x = in_time(inputs["input_gates"])
+        expected, *final = layer(x, states, parameters, True, 1, 0.0, True, False, False)
+        torch.testing.assert_close(in_time(results["output"]), expected)
+        if a.get("final_cell"):
+            results["final_cell"] = c
+            torch.testing.assert_close(c, final[1][0])
+
+        gradients = {"output_gradient": draw.values(*axes, hidden)}
+        total = (results["output"] * gradients["output_gradient"]).sum()
+        if a.get("final_cell"):
+            gradients["final_cell_gradient"] = draw.values(batch, hidden)
+            total = total + (c * gradients["final_cell_gradient"]).sum()
+        differentiated = _differentiate(total, torch.ones_like(total), **inputs)
+        if "candidate" in results:
+            parts = torch.autograd.grad(total, [each["candidate"] for each in made])
+            differentiated["candidate_gradient"] = in_memory(list(parts))
+        return {**inputs, **results, **gradients, **differentiated}
+
+    return build
 
 
 def _sgd(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
@@ -521,6 +796,7 @@ def _adam(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
 
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
+    "dilated_conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "upsample_nearest2d": _upsample_nearest2d,
     "linear": _linear,
@@ -533,6 +809,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "tanh": _unary(torch.tanh),
     "sigmoid": _unary(torch.sigmoid),
     "gelu": _unary(functional.gelu),
+    "gelu_tanh": _unary(lambda x: functional.gelu(x, approximate="tanh")),
     "silu": _unary(functional.silu),
     "hard_sigmoid": _unary(functional.hardsigmoid),
     "hard_swish": _unary(functional.hardswish),
@@ -542,18 +819,42 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "add": _add,
     "gradient": _accumulate,
     "multiply": _multiply,
-    "channel_scale": _channel_scale,
+    "add_number": _unary(torch.add),
+    "multiply_number": _unary(torch.mul),
+    "elu": _unary(functional.elu),
+    "softplus": _unary(functional.softplus),
+    "absolute": _unary(torch.abs),
+    "exponential": _unary(torch.exp),
+    "square": _unary(torch.square),
+    "logarithm": _positive(torch.log),
+    "reciprocal": _positive(torch.reciprocal),
+    "square_root": _positive(torch.sqrt),
+    "reciprocal_root": _positive(torch.rsqrt),
+    "broadcast_add": _broadcast("addend", torch.add),
+    "broadcast_multiply": _broadcast("factor", torch.mul),
+    "reduce": _reduce,
+    "rotary": _rotary,
+    "binary_cross_entropy": _binary_cross_entropy,
+    "upsample_bilinear2d": _upsample_bilinear2d,
     "max_pool2d": _pool(float("-inf"), lambda x, a: functional.max_pool2d(x, *_window(a))),
     "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
     "global_average_pool": _global_average_pool,
     "concat": _concat,
+    "attention": _attention,
+    "matmul": _matmul,
     "attention_scores": _attention_scores,
     "attention_context": _attention_context,
     "softmax": _softmax,
     "embedding": _embedding,
+    "embedding_padded": _embedding,
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
     "strided_copy": _strided,
+    "pad": _pad,
+    "lstm": _recurrent(_lstm_step, 4, torch.lstm),
+    "gru": _recurrent(_gru_step, 3, torch.gru),
+    "rnn_tanh": _recurrent(_rnn_step(torch.tanh), 1, torch.rnn_tanh),
+    "rnn_relu": _recurrent(_rnn_step(torch.relu), 1, torch.rnn_relu),
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
     "sgd_nesterov": partial(_sgd_momentum, nesterov=True),
@@ -568,7 +869,14 @@ _SCALARS: dict[str, Scalars] = {
     "group_norm": {"epsilon": 1e-5},
     "clamp": {"lowest": -1.5, "highest": 6.0},
     "leaky_relu": {"slope": 0.125},
+    "add_number": {"addend": -0.75},
+    "multiply_number": {"factor": -1.25},
+    "elu": {"alpha": 1.5},
+    "reduce": {"factor": 0.125},
+    "upsample_bilinear2d": {"row_distance": 0.5, "column_distance": 0.4},
+    "attention": {"scale": 0.75, "probability": 0.0, "seed": 0.0},
     "softmax_cross_entropy": {"share": 1.0},
+    "binary_cross_entropy": {"share": 1.0},
     "mean_squared_error": {"share": 1.0},
     "sgd": {"learning_rate": 0.05, "weight_decay": 0.125},
     "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.125},
@@ -617,6 +925,14 @@ def _conv(
     }
 
 
+def _dilated(
+    case: tuple[str, Attributes], dilation_height: int, dilation_width: int
+) -> tuple[str, Attributes]:
+    """A convolution whose taps are farther apart."""
+    more = {"dilation_height": dilation_height, "dilation_width": dilation_width}
+    return "dilated_conv2d", {**case[1], **more}
+
+
 def _transposed(
     shape: tuple[int, int, int, int],
     out: tuple[int, int, int],
@@ -652,7 +968,43 @@ def _window_attributes(
     return dict(zip((*names, *sides), (*kernel, *stride, *pads), strict=True))
 
 
+def _attended(
+    batch: int,
+    lengths: tuple[int, int],
+    heads: tuple[int, int],
+    features: int,
+    causal: int = 0,
+    mask: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[str, Attributes]:
+    names = ("batch", "queries", "keys", "heads", "key_heads", "head_features", "causal", "dropout")
+    values = (batch, *lengths, *heads, features, causal, 0, *mask)
+    axes = ("mask_batch", "mask_heads", "mask_queries")
+    return "attention", dict(zip((*names, *axes), values, strict=True))
+
+
+_MATMUL = (
+    *("batch", "heads", "rows", "depth", "columns"),
+    *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+)
+_RECURRENT = ("steps", "batch", "hidden", "bias", "batch_first", "reverse", "initial_hidden")
+
+
+def _layer_of(family: str, *values: int) -> tuple[str, Attributes]:
+    """A recurrent layer; only an LSTM takes the last two values."""
+    names = (*_RECURRENT, "initial_cell", "final_cell") if family == "lstm" else _RECURRENT
+    return family, dict(zip(names, values, strict=False))
+
+
 _UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
+
+
+_BILINEAR = (*_UPSAMPLE[:4], "out_height", "out_width", "align_corners")
+_LARGE = ("outer", "middle", "between", "inner")
+_FUNCTIONS = (
+    *("add_number", "multiply_number", "elu", "softplus", "absolute", "exponential", "square"),
+    *("logarithm", "reciprocal", "square_root", "reciprocal_root", "binary_cross_entropy"),
+    "gelu_tanh",
+)
 
 
 def recorded_cases() -> list[tuple[str, Attributes]]:
@@ -671,6 +1023,18 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         (family, {"elements": elements})
         for family in ("relu", "tanh", "sigmoid", "gelu", "flatten", "add", "gradient")
         for elements in (1, 301)
+    ]
+    recurrent = [
+        _layer_of(family, *sizes, *states)
+        for family in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+        for sizes, states in (
+            ((4, 3, 5, 1, 0, 0), (0, 0, 0)),
+            ((3, 2, 6, 0, 1, 1), (1, 0, 1)),
+            ((5, 7, 9, 1, 1, 0), (0, 1, 0)),
+            ((1, 4, 3, 1, 0, 0), (1, 1, 1)),
+            ((1, 1, 2, 0, 0, 1), (0, 0, 0)),
+            ((6, 1, 17, 1, 0, 1), (1, 1, 1)),
+        )
     ]
     return [
         _conv((2, 3, 7, 6), 5, (3, 3), pads=(1, 1, 1, 1), bias=1),
@@ -736,8 +1100,6 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
             for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu", "multiply")
             for elements in (1, 301)
         ),
-        ("channel_scale", {"batch": 3, "channels": 5, "plane": 49}),
-        ("channel_scale", {"batch": 2, "channels": 3, "plane": 1}),
         ("batch_norm_frozen", {"batch": 4, "channels": 3, "plane": 37}),
         ("batch_norm_frozen", {"batch": 2, "channels": 5, "plane": 1}),
         _transposed((2, 5, 4, 3), (3, 8, 6), (2, 2), (2, 2), bias=1),
@@ -752,6 +1114,41 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("group_norm", {"batch": 3, "channels": 6, "plane": 35, "groups": 2}),
         ("group_norm", {"batch": 2, "channels": 4, "plane": 9, "groups": 4}),
         ("group_norm", {"batch": 4, "channels": 5, "plane": 1, "groups": 1}),
+        *((family, {"elements": elements}) for family in _FUNCTIONS for elements in (1, 301)),
+        *(
+            (family, dict(zip(_LARGE, sizes, strict=True)))
+            for family in ("broadcast_add", "broadcast_multiply", "reduce")
+            for sizes in ((1, 15, 49, 1), (3, 1, 1, 35), (2, 5, 3, 1), (1, 4, 3, 18), (2, 3, 5, 7))
+        ),
+        ("embedding_padded", {"rows": 19, "vocabulary": 5, "features": 6, "padding_index": 0}),
+        *(
+            ("rotary", dict(zip(_LARGE, sizes, strict=True)))
+            for sizes in ((1, 5, 3, 8), (2, 3, 1, 38))
+        ),
+        *(
+            ("upsample_bilinear2d", dict(zip(_BILINEAR, sizes, strict=True)))
+            for sizes in ((2, 3, 4, 6, 8, 15, 0), (1, 2, 1, 4, 2, 10, 0), (2, 2, 4, 5, 7, 11, 1))
+        ),
+        *(
+            ("matmul", dict(zip(_MATMUL, (2, 2, 3, 5, 4, *layouts), strict=True)))
+            for layouts in itertools.product((0, 1), repeat=4)
+        ),
+        _attended(2, (5, 5), (3, 3), 4),
+        _attended(1, (1, 1), (1, 1), 1),
+        _attended(1, (37, 37), (4, 2), 17, causal=1),
+        _attended(2, (7, 20), (2, 1), 8, causal=1),
+        _attended(2, (20, 7), (3, 1), 3, causal=1),
+        _attended(2, (6, 9), (2, 2), 5, mask=(2, 1, 1)),  # of padding
+        _attended(1, (67, 70), (2, 2), 6, mask=(1, 2, 67)),
+        _attended(2, (67, 70), (2, 1), 6, causal=1, mask=(1, 1, 67)),
+        *recurrent,
+        _padded(2 * 5 * 7, 9, (2, 3, 4), (35, 7, 1)),  # 3 x 4 within 5 x 7
+        _padded(40, 3, (1, 12), (40, 3)),
+        _dilated(_conv((2, 3, 7, 9), 5, (3, 3), pads=(2, 2, 2, 2), bias=1), 2, 2),
+        _dilated(_conv((2, 4, 1, 17), 6, (1, 3), pads=(0, 0, 8, 0)), 1, 4),  # causal
+        _dilated(_conv((1, 4, 9, 8), 6, (2, 3), (2, 1), (1, 0, 2, 3), groups=2), 3, 2),
+        _dilated(_conv((2, 5, 8, 9), 5, (3, 3), pads=(2, 2, 1, 1), groups=5, bias=1), 2, 1),
+        _dilated(_conv((1, 3, 9, 11), 6, (2, 3), (1, 2), (0, 1, 3, 1), groups=3), 4, 3),
     ]
 
 
@@ -788,6 +1185,15 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _pooled("average_pool2d", (2, 8, 56, 56), (2, 2), (2, 2)),
         ("attention_scores", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
         ("attention_context", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
+        ("matmul", dict(zip(_MATMUL, (2, 4, 120, 64, 130, 0, 1, 1, 1), strict=True))),
+        _attended(2, (197, 197), (3, 3), 64),
+        _attended(1, (256, 256), (8, 2), 64, causal=1),
+        _attended(2, (130, 300), (4, 4), 80, mask=(2, 1, 130)),
+        *(
+            _layer_of(family, 20, 8, hidden, 1, batch_first, 0, 0, 0, 0)
+            for family in ("lstm", "gru", "rnn_tanh")
+            for hidden, batch_first in ((100, 0), (32, 1))
+        ),
     ]
 
 

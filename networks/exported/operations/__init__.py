@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from networks.exported.construction import Operation
+from networks.exported.operations.arithmetic import ARITHMETIC
+from networks.exported.operations.attention import ATTENTION
 from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
+from networks.exported.operations.products import PRODUCTS
+from networks.exported.operations.recurrent import RECURRENT
 from networks.exported.operations.views import VIEWS
 from networks.exported.operations.windows import WINDOWS
 
@@ -17,9 +21,13 @@ __all__ = ["OPERATIONS"]
 OPERATIONS: Mapping[str, Operation] = {
     **VIEWS,
     **ELEMENTWISE,
+    **ARITHMETIC,
     **WINDOWS,
     **PARAMETERS,
     **JOINING,
+    **ATTENTION,
+    **PRODUCTS,
+    **RECURRENT,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

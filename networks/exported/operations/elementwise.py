@@ -1,143 +1,161 @@
-"""Operations element by element."""
+"""Functions of one tensor, element by element."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
-from networks.exported.program import INT64, Node
+from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
 
 
-def _activation(family: str) -> Operation:
+def _function(family: str) -> Operation:
+    """The operation that applies a function of one tensor."""
+
     def mapped(c: Construction, node: Node) -> None:
-        c.require(node, approximate="none")
-        view = _all_of(c, node)
-        _elementwise(c, node, f"{family}.forward", view, view.value)
+        _bind_applied(c, node, f"{family}.forward")
 
     return mapped
 
 
-def _clamp(lowest: float, highest: float) -> Operation:
+def _gelu(c: Construction, node: Node) -> None:
+    kind = {"none": "gelu", "tanh": "gelu_tanh"}.get(c.plain(node, "approximate", "none"))
+    if kind is None:
+        raise Unsupported(f"its approximation is {node.arguments.get('approximate')}")
+    _bind_applied(c, node, f"{kind}.forward")
+
+
+def _hardtanh(lowest: float, highest: float) -> Operation:
     """Hardtanh; the bounds are those of its default arguments."""
 
     def mapped(c: Construction, node: Node) -> None:
-        view = _all_of(c, node)
-        bounds = {
-            "lowest": c.plain(node, "min_val", lowest),
-            "highest": c.plain(node, "max_val", highest),
-        }
-        _elementwise(c, node, "clamp.forward", view, view.value, scalars=bounds)
+        bounds = c.plain(node, "min_val", lowest), c.plain(node, "max_val", highest)
+        _bind_clamped(c, node, *bounds)
 
     return mapped
 
 
+def _clamp(c: Construction, node: Node) -> None:
+    lowest, highest = c.number(node, "min"), c.number(node, "max")
+    if lowest == 0 and highest is None:
+        _bind_applied(c, node, "relu.forward")
+        return
+    far = float(np.finfo(np.float32).max)
+    _bind_clamped(c, node, -far if lowest is None else lowest, far if highest is None else highest)
+
+
+def _bind_clamped(c: Construction, node: Node, lowest: float, highest: float) -> None:
+    scalars = {"lowest": lowest, "highest": highest}
+    _bind_applied(c, node, "clamp.forward", scalars)
+
+
 def _leaky_relu(c: Construction, node: Node) -> None:
-    view = _all_of(c, node)
     slope = c.plain(node, "negative_slope", 0.01)
     if slope < 0:
         raise Unsupported(f"its slope is {slope}; it must not be negative")
-    _elementwise(c, node, "leaky_relu.forward", view, view.value, scalars={"slope": slope})
+    _bind_applied(c, node, "leaky_relu.forward", {"slope": slope})
 
 
-def _all_of(c: Construction, node: Node) -> View:
+def _elu(c: Construction, node: Node) -> None:
+    c.require(node, scale=1, input_scale=1)
+    alpha = c.plain(node, "alpha", 1.0)
+    if alpha <= 0:
+        raise Unsupported(f"its alpha is {alpha}; it must be positive")
+    _bind_applied(c, node, "elu.forward", {"alpha": alpha})
+
+
+def _softplus(c: Construction, node: Node) -> None:
+    c.require(node, beta=1, threshold=20)
+    _bind_applied(c, node, "softplus.forward")
+
+
+def _mish(c: Construction, node: Node) -> None:
+    """x * tanh(softplus(x))."""
+    x = all_of(c, node)
+    y = applied(c, node, "softplus.forward", x, part="softplus")
+    y = applied(c, node, "tanh.forward", y, part="tanh")
+    c.bind(node, elementwise(c, node, "multiply.forward", x, x.value, y.value))
+
+
+def all_of(c: Construction, node: Node) -> View:
     """The first operand in any order; a copy of it if it is a part of a tensor."""
-    view = c.view(node, next(iter(node.arguments)))
+    return _all(c, node, c.subject(node))
+
+
+def _all(c: Construction, node: Node, view: View) -> View:
     return view if view.has_all else View.whole(c.stored(node, view))
 
 
-def _elementwise(
+def _bind_applied(
+    c: Construction, node: Node, kind: str, scalars: Mapping[str, float] | None = None
+) -> None:
+    c.bind(node, applied(c, node, kind, all_of(c, node), scalars=scalars))
+
+
+def applied(
+    c: Construction,
+    node: Node,
+    kind: str,
+    view: View,
+    *,
+    scalars: Mapping[str, float] | None = None,
+    part: str = "",
+) -> View:
+    """Append a function of one tensor, and return the result in the tensor's order."""
+    view = _all(c, node, view)
+    return elementwise(c, node, kind, view, view.value, scalars=scalars, part=part)
+
+
+def elementwise(
     c: Construction,
     node: Node,
     kind: str,
     view: View,
     *reads: Value,
     scalars: Mapping[str, float] | None = None,
-) -> None:
+    part: str = "",
+) -> View:
     """Append an operation on the elements in the order in which they are stored.
 
     ``view`` has all of them.
     """
     stored = view.value.shape
-    elements = math.prod(stored)
-    spec = OpSpec.of(kind, elements=elements)
-    output = c.layer(node, spec, reads, shape=stored, scalars=scalars)
-    c.bind(node, view.of(output))
-
-
-def _add(c: Construction, node: Node) -> None:
-    c.require(node, alpha=1)
-    if _counts_steps(c, node):
-        return
-    _pairwise(c, node, "add.forward")
-
-
-def _multiply(c: Construction, node: Node) -> None:
-    if not c.has(node, "other"):
-        raise Unsupported(f"it multiplies by the number {node.arguments.get('other')}")
-    x, scale = c.view(node, "self"), c.view(node, "other")
-    if math.prod(scale.shape) > math.prod(x.shape):
-        x, scale = scale, x
-    batch, channels, *plane = x.shape if len(x.shape) > 2 else (0, 0)
-    if x.shape == scale.shape or scale.shape != (batch, channels, *(1 for _ in plane)):
-        _pairwise(c, node, "multiply.forward")
-        return
-    reads = c.stored(node, x), c.stored(node, scale)
-    spec = OpSpec.of(
-        "channel_scale.forward", batch=batch, channels=channels, plane=math.prod(plane)
-    )
-    c.bind(node, View.whole(c.layer(node, spec, reads, shape=x.shape)))
-
-
-def _pairwise(c: Construction, node: Node, kind: str) -> None:
-    """Append an operation on two tensors, which are repeated where their shapes differ."""
-    shape = c.meta(node).shape
-    if not c.has(node, "other"):
-        raise Unsupported(f"its other operand is the number {node.arguments.get('other')}")
-    left, right = (c.view(node, name).expanded(shape) for name in ("self", "other"))
-    if left.strides != right.strides or not (left.has_all and right.has_all):
-        left, right = (View.whole(c.stored(node, view)) for view in (left, right))
-    _elementwise(c, node, kind, left, left.value, right.value)
-
-
-def _counts_steps(c: Construction, node: Node) -> bool:
-    """Take a batch norm's counter of steps out of the network: nothing reads it."""
-    if c.meta(node).dtype != INT64:
-        return False
-    counter = c.view(node, "self").value
-    if counter.kind != "parameter" or counter.shape != () or node.arguments.get("other") != 1:
-        raise Unsupported("arithmetic on whole numbers")
-    c.counters.append(counter.name)
-    c.views[node.outputs[0]] = c.view(node, "self")
-    return True
+    spec = OpSpec.of(kind, elements=math.prod(stored))
+    return view.of(c.layer(node, spec, reads, shape=stored, scalars=scalars, part=part))
 
 
 def _dropout(c: Construction, node: Node) -> None:
-    view = _all_of(c, node)
     probability = c.plain(node, "p", 0.5)
     if not c.plain(node, "train", False) or probability == 0:
-        c.bind_copy(node, view)
+        c.bind_copy(node, all_of(c, node))
         return
     c.dropouts += 1
     scalars = {"probability": probability, "seed": float(c.dropouts)}
-    _elementwise(c, node, "dropout.forward", view, view.value, scalars=scalars)
+    _bind_applied(c, node, "dropout.forward", scalars)
 
+
+_FUNCTIONS = {
+    **{name: name for name in ("relu", "tanh", "sigmoid", "silu", "square")},
+    **{"hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish", "abs": "absolute"},
+    **{"exp": "exponential", "log": "logarithm", "reciprocal": "reciprocal"},
+    **{"sqrt": "square_root", "rsqrt": "reciprocal_root"},
+}
+"""Families by ATen's names."""
 
 ELEMENTWISE: Mapping[str, Operation] = {
-    "relu.default": _activation("relu"),
-    "gelu.default": _activation("gelu"),
-    "tanh.default": _activation("tanh"),
-    "sigmoid.default": _activation("sigmoid"),
-    "silu.default": _activation("silu"),
-    "hardsigmoid.default": _activation("hard_sigmoid"),
-    "hardswish.default": _activation("hard_swish"),
-    "hardtanh.default": _clamp(-1.0, 1.0),
-    "relu6.default": _clamp(0.0, 6.0),
+    **{f"{name}.default": _function(family) for name, family in _FUNCTIONS.items()},
+    "gelu.default": _gelu,
+    "hardtanh.default": _hardtanh(-1.0, 1.0),
+    "relu6.default": _hardtanh(0.0, 6.0),
+    **dict.fromkeys(("clamp.default", "clamp_min.default", "clamp_max.default"), _clamp),
     "leaky_relu.default": _leaky_relu,
-    "add.Tensor": _add,
-    "mul.Tensor": _multiply,
+    "elu.default": _elu,
+    "softplus.default": _softplus,
+    "mish.default": _mish,
     "dropout.default": _dropout,
 }

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
@@ -118,19 +119,44 @@ def _group_norm(c: Construction, node: Node) -> None:
 
 
 def _embedding(c: Construction, node: Node) -> None:
-    c.require(node, padding_idx=_NO_PADDING_INDEX, scale_grad_by_freq=False, sparse=False)
-    table, indices = c.parameter(node, "weight"), c.value(node, "indices")
+    c.require(node, scale_grad_by_freq=False, sparse=False)
+    table = c.parameter(node, "weight")
+    known = c.constant_of(node, "indices")
+    if known is not None:
+        c.bind(node, _known_rows(table, known))
+        return
+    indices = c.value(node, "indices")
     if indices.kind != "input":
         raise Unsupported("its indices are not an input of the program", "pass them as an input")
     vocabulary, features = table.shape
-    spec = OpSpec.of(
-        "embedding.forward",
-        rows=math.prod(indices.shape),
-        vocabulary=vocabulary,
-        features=features,
-    )
+    sizes = {"rows": indices.elements, "vocabulary": vocabulary, "features": features}
+    padding = c.plain(node, "padding_idx", _NO_PADDING_INDEX)
+    if table.trained and padding != _NO_PADDING_INDEX:
+        spec = OpSpec.of("embedding_padded.forward", **sizes, padding_index=padding)
+    else:
+        spec = OpSpec.of("embedding.forward", **sizes)
     output = c.layer(node, spec, (indices, table), shape=(*indices.shape, features))
     c.bind(node, View.whole(output))
+
+
+def _known_rows(table: Value, indices: NDArray[np.int64]) -> View:
+    """Rows of a table at evenly spaced indices, such as positions."""
+    first, shape = int(indices.flat[0]), indices.shape
+    steps = tuple(
+        int(indices.take(1, axis).flat[0]) - first if size > 1 else 0
+        for axis, size in enumerate(shape)
+    )
+    even = first + sum(
+        step * np.arange(size).reshape([-1 if axis == own else 1 for axis in range(len(shape))])
+        for own, (step, size) in enumerate(zip(steps, shape, strict=True))
+    )
+    rows, features = table.shape
+    if not np.array_equal(np.broadcast_to(even, shape), indices) or min(*steps, 0) < 0:
+        raise Unsupported("its indices are constant, and not evenly spaced", "an input of indices")
+    if not 0 <= first <= int(indices.max()) < rows:
+        raise Unsupported(f"its constant indices are not from 0 to {rows - 1}")
+    strides = (*(step * features for step in steps), 1)
+    return View(table, (*shape, features), strides, first * features)
 
 
 PARAMETERS: Mapping[str, Operation] = {

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported.construction import Construction, Operation
+from networks.exported.construction import FROZEN, Construction, Operation, Unsupported
 from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    view, shape = c.view(node, next(iter(node.arguments))), c.meta(node).shape
+    _bind_reshaped(c, node, c.subject(node))
+
+
+def _bind_reshaped(c: Construction, node: Node, view: View) -> None:
+    shape = c.meta(node).shape
     reshaped = view.reshaped(shape)
     if reshaped is None:
         copy = c.stored(node, view)
@@ -35,6 +39,17 @@ def _permute(c: Construction, node: Node) -> None:
     c.bind(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
 
 
+def _reversed(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    c.bind(node, view.permuted(tuple(reversed(range(len(view.shape))))))
+
+
+def _matrix_transpose(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    *batch, rows, columns = range(len(view.shape))
+    c.bind(node, view.permuted((*batch, columns, rows)))
+
+
 def _slice(c: Construction, node: Node) -> None:
     view, shape = c.view(node, "self"), c.meta(node).shape
     axis = c.axis(node, view)
@@ -47,6 +62,10 @@ def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
     index = c.plain(node, "index", 0) % view.shape[axis]
+    parts = c.parts.get(node.reads[0], {})
+    if axis == 0 and index in parts:
+        c.bind(node, parts[index])
+        return
     c.bind(node, view.part(axis, index, 1).without(axis))
 
 
@@ -73,7 +92,34 @@ def _expand(c: Construction, node: Node) -> None:
 
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
-    c.bind_copy(node, c.view(node, next(iter(node.arguments))))
+    c.bind_copy(node, c.subject(node))
+
+
+def _converted(c: Construction, node: Node) -> None:
+    """Another type or device: the same numbers, as the only type that is computed with is one."""
+    view = c.subject(node)
+    before, after = c.program.tensors[node.reads[0]], c.meta(node)
+    if before.dtype != after.dtype:
+        raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
+    c.bind_copy(node, view)
+
+
+def _detach(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    if c.has_gradient(view):
+        raise Unsupported("it stops a gradient", FROZEN)
+    c.bind(node, view)
+
+
+def _repeat(c: Construction, node: Node) -> None:
+    """Repetitions along axes: each becomes an axis of its own, then one axis with the elements."""
+    view = c.view(node, "self")
+    times = c.integers(node, "repeats", ())
+    view = view.expanded((*(1 for _ in times[len(view.shape) :]), *view.shape))
+    for axis in reversed(range(len(times))):
+        view = view.within(axis)
+    shape = tuple(n for pair in zip(times, view.shape[1::2], strict=True) for n in pair)
+    _bind_reshaped(c, node, view.expanded(shape))
 
 
 def _broadcast(c: Construction, node: Node) -> None:
@@ -90,6 +136,12 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "to.other"), _converted),
+    "type_as.default": _converted,
+    "detach.default": _detach,
+    "repeat.default": _repeat,
+    **dict.fromkeys(("t.default", "numpy_T.default"), _reversed),
+    "mT.default": _matrix_transpose,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,

@@ -6,39 +6,118 @@ import math
 from collections.abc import Mapping
 
 from devices.operation import OpSpec
-from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.construction import (
+    Construction,
+    Operation,
+    Unsupported,
+    copied_elements,
+)
 from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
 
 
 def _conv(c: Construction, node: Node) -> None:
-    x, weight = c.value(node, "input"), c.parameter(node, "weight")
+    x, weight, zeros_before, zeros_after = _unpadded(c, node)
     axes = len(x.shape) - 2
     if axes not in {1, 2}:
         raise Unsupported(f"its input has shape {x.shape}; a batch of 1-D or 2-D images is needed")
-    c.require(node, dilation=1)
     ones = (1,) * axes
     kernel, stride = weight.shape[2:], c.integers(node, "stride", ones)
+    dilation = c.integers(node, "dilation", ones)
+    if not len(kernel) == len(stride) == len(dilation) == len(zeros_before) == axes:
+        raise Unsupported(f"its weight has shape {weight.shape}, its input {x.shape}")
     padding = node.arguments.get("padding")
     if padding == "same":
-        before = tuple((size - 1) // 2 for size in kernel)
-        after = tuple(size - 1 - b for size, b in zip(kernel, before, strict=True))
+        whole = tuple((size - 1) * step for size, step in zip(kernel, dilation, strict=True))
+        before = tuple(zeros // 2 for zeros in whole)
+        after = tuple(zeros - b for zeros, b in zip(whole, before, strict=True))
     else:
         before = (0,) * axes if padding == "valid" else c.integers(node, "padding", (0,) * axes)
         after = before
+    if len(before) != axes:
+        raise Unsupported(f"padding is {before}")
     bias = c.optional_parameter(node, "bias")
+    is_dilated = any(step > 1 for step in dilation)
     spec = OpSpec.of(
-        "conv2d.forward",
+        "dilated_conv2d.forward" if is_dilated else "conv2d.forward",
         batch=x.shape[0],
         in_channels=x.shape[1],
         out_channels=weight.shape[0],
         groups=c.plain(node, "groups", 1),
         bias=len(bias),
-        **_window(x.shape[2:], kernel, stride, before, after),
+        **_window(
+            x.shape[2:], kernel, stride, _sum(before, zeros_before), _sum(after, zeros_after)
+        ),
+        **(_dilation(dilation) if is_dilated else {}),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=c.meta(node).shape)
     c.bind(node, View.whole(output))
+
+
+def _dilation(dilation: tuple[int, ...]) -> dict[str, int]:
+    """Attributes of a dilation; with one axis, images have height 1."""
+    height, width = dilation if len(dilation) == 2 else (1, *dilation)
+    return {"dilation_height": height, "dilation_width": width}
+
+
+def _sum(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))
+
+
+def _unpadded(c: Construction, node: Node) -> tuple[Value, Value, tuple[int, ...], tuple[int, ...]]:
+    """The input and the weight of a convolution, and zeros that the input has at its sides."""
+    weight = c.parameter(node, "weight")
+    padded = c.padded.get(node.reads[0])
+    if padded is None:
+        x = c.value(node, "input")
+        none = (0,) * (len(x.shape) - 2)
+        return x, weight, none, none
+    view, before, after = padded
+    return c.stored(node, view), weight, before, after
+
+
+_PADDED_CONVOLUTIONS = {
+    f"aten.conv{axes}d.{overload}" for axes in (1, 2) for overload in ("default", "padding")
+}
+
+
+def _pad(c: Construction, node: Node) -> None:
+    """Zeros at the sides of a tensor, or parts of it cut off."""
+    if node.arguments.get("mode", "constant") != "constant" or c.plain(node, "value", 0.0) != 0:
+        raise Unsupported("it pads with other numbers than zeros", "zeros")
+    view = c.view(node, "self")
+    sides = c.integers(node, "pad", ())
+    before, after = sides[::2][::-1], sides[1::2][::-1]  # from the last axis to the first
+    if len(sides) % 2 or len(before) > len(view.shape):
+        raise Unsupported(f"pad is {sides} of a tensor with {len(view.shape)} axes")
+    first = len(view.shape) - len(before)
+    for axis, (front, back) in enumerate(zip(before, after, strict=True), start=first):
+        front, back = min(front, 0), min(back, 0)
+        view = view.part(axis, -front, view.shape[axis] + front + back)
+    before, after = (tuple(max(0, side) for side in each) for each in (before, after))
+    grown = _sum(view.shape[first:], _sum(before, after))
+    output = (*view.shape[:first], *grown)
+    if view.shape == output:
+        c.bind_copy(node, view)
+    elif first == 2 and _only_convolutions_read(c, node):
+        c.padded[node.outputs[0]] = (view, before, after)
+        c.bind(node, View.whole(Value(node.outputs[0], output, "activation")))
+    else:
+        inner = View.whole(Value("", output, "activation"))
+        for axis, front in enumerate(before, start=first):
+            inner = inner.part(axis, front, view.shape[axis])
+        spec = OpSpec.of("pad.forward", **copied_elements(inner))
+        padded = c.layer(node, spec, (c.stored(node, view),), shape=output)
+        c.bind(node, View.whole(padded))
+
+
+def _only_convolutions_read(c: Construction, node: Node) -> bool:
+    name = node.outputs[0]
+    return name not in c.program.outputs and all(
+        reader.target in _PADDED_CONVOLUTIONS and reader.reads[0] == name
+        for reader in c.readers(name)
+    )
 
 
 def _conv_transpose(c: Construction, node: Node) -> None:
@@ -83,6 +162,36 @@ def _upsample_nearest(c: Construction, node: Node) -> None:
         factor_width=output[3] // x.shape[3],
     )
     c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output)))
+
+
+def _upsample_bilinear(c: Construction, node: Node) -> None:
+    x, output = _image(c, node, "input"), c.meta(node).shape
+    align = c.plain(node, "align_corners", False)
+    scales = node.arguments.get("scale_factors")
+    factors = scales if isinstance(scales, tuple) else (None, None)
+    distances = [
+        _distance(before, after, factor, align)
+        for before, after, factor in zip(x.shape[2:], output[2:], factors, strict=True)
+    ]
+    spec = OpSpec.of(
+        "upsample_bilinear2d.forward",
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_height=x.shape[2],
+        in_width=x.shape[3],
+        out_height=output[2],
+        out_width=output[3],
+        align_corners=int(align),
+    )
+    scalars = dict(zip(("row_distance", "column_distance"), distances, strict=True))
+    c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output, scalars=scalars)))
+
+
+def _distance(before: int, after: int, factor: object, align: bool) -> float:
+    """Distance of two outputs in elements of the input, as ATen computes it."""
+    if align:
+        return (before - 1) / (after - 1) if after > 1 else 0.0
+    return 1 / factor if isinstance(factor, float) and factor > 0 else before / after
 
 
 def _max_pool(c: Construction, node: Node) -> None:
@@ -140,7 +249,7 @@ def _append_pool(
 def _adaptive_average_pool(c: Construction, node: Node) -> None:
     x, out = _image(c, node), c.meta(node).shape[2:]
     if out == (1, 1):
-        _global_average_pool(c, node, x)
+        global_average_pool(c, node, x)
     elif out == x.shape[2:]:
         c.bind(node, View.whole(x))
     elif any(size % positions for size, positions in zip(x.shape[2:], out, strict=True)):
@@ -150,15 +259,8 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
         _append_pool(c, node, "average_pool2d", x, kernel, kernel, (0, 0), (0, 0))
 
 
-def _mean(c: Construction, node: Node) -> None:
-    x = c.value(node, "self")
-    axes = set(c.axes(node, "dim", len(x.shape), ()))
-    if len(x.shape) < 3 or axes != set(range(2, len(x.shape))):
-        raise Unsupported(f"it averages axes {sorted(axes)} of {x.shape}; all after the second can")
-    _global_average_pool(c, node, x)
-
-
-def _global_average_pool(c: Construction, node: Node, x: Value) -> None:
+def global_average_pool(c: Construction, node: Node, x: Value) -> None:
+    """Bind the means of all axes after the second."""
     batch, channels, *plane = x.shape
     spec = OpSpec.of(
         "global_average_pool.forward", batch=batch, channels=channels, plane=math.prod(plane)
@@ -203,10 +305,11 @@ WINDOWS: Mapping[str, Operation] = {
     **dict.fromkeys(
         ("conv1d.default", "conv1d.padding", "conv2d.default", "conv2d.padding"), _conv
     ),
+    **dict.fromkeys(("pad.default", "constant_pad_nd.default"), _pad),
     "conv_transpose2d.input": _conv_transpose,
     "max_pool2d.default": _max_pool,
     "avg_pool2d.default": _average_pool,
     "adaptive_avg_pool2d.default": _adaptive_average_pool,
-    "mean.dim": _mean,
     "upsample_nearest2d.vec": _upsample_nearest,
+    "upsample_bilinear2d.vec": _upsample_bilinear,
 }

@@ -98,6 +98,25 @@ def hourglass(t: Tensors) -> Tensor:
     return f.mse_loss(x, t["target"].reshape(x.shape))
 
 
+def recurrent(t: Tensors) -> Tensor:
+    x = _recurrent(t, "lstm", torch.lstm, t["frames"].reshape(3, 5, 3), 4)
+    y = _recurrent(t, "gru", torch.gru, f.relu(x).flip(1), 4).flip(1)
+    y = _recurrent(t, "relu_cell", torch.rnn_relu, y, 3)
+    x = _recurrent(t, "tanh_cell", torch.rnn_tanh, x, 3)
+    return f.cross_entropy(_linear(t, "classifier", x + y).flatten(0, 1), t["labels"])
+
+
+def _recurrent(
+    t: Tensors, name: str, layer: Callable[..., tuple[Tensor, ...]], x: Tensor, hidden: int
+) -> Tensor:
+    """One layer in one direction over a sequence [batch, steps, features]."""
+    parameters = [t[f"{name}.{role}"] for role in ("input.weight", "hidden_weight", "input.bias")]
+    state = x.new_zeros(1, x.shape[0], hidden)
+    states = [state, state] if layer is torch.lstm else state
+    parameters.append(t[f"{name}.hidden_bias"])
+    return layer(x, states, parameters, True, 1, 0.0, True, False, True)[0]
+
+
 def _linear(t: Tensors, name: str, x: Tensor) -> Tensor:
     return f.linear(x, t[f"{name}.weight"], t[f"{name}.bias"])
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from devices.operation import Operand
+from devices.operation import Operand, OpSpec
 from networks.training import Network, StepOp, TrainingStep
 from tests.support.onboard.kernels import Array, KernelLibrary, aligned, fill
 
@@ -79,7 +79,8 @@ def small_gated(batch: int = 2) -> Network:
     x = net.clamp("stem.clamp", net.batch_norm_frozen("stem.norm", x, epsilon=1e-3), -0.8, 1.5)
     y = net.linear("squeeze", net.global_average_pool("pool", x), 2)
     y = net.hard_sigmoid("gate", net.linear("excite", net.silu("squeeze.silu", y), 4))
-    x = net.channel_scale("excited", x, y)
+    spec = OpSpec.of("broadcast_multiply.forward", outer=1, middle=4 * batch, between=20, inner=1)
+    x = net.append("excited", spec, (x, y), shape=x.shape)
     x = net.global_average_pool("pooled", net.hard_swish("swish", net.conv2d("wide", x, 5, 1)))
     left = net.leaky_relu("left.relu", net.linear("left", x, 3, bias=False), 0.2)
     right = net.sigmoid("right.sigmoid", net.linear("right", x, 3))
@@ -99,6 +100,18 @@ def small_hourglass(batch: int = 2) -> Network:
     x = net.rms_norm("join.norm", net.conv2d("join", x, 2, 3, padding=1), epsilon=1e-3)
     x = net.conv2d("out", net.upsample_nearest2d("upsample", x, (2, 3)), 1, 3)
     net.mean_squared_error("loss", x, net.input("target", *x.shape))
+    return net
+
+
+def small_recurrent(batch: int = 3) -> Network:
+    """Every recurrent cell, one of them from the end of the sequence to its start."""
+    net = Network("small recurrent", batch)
+    x = net.recurrent("lstm", "lstm", net.input("frames", batch, 5, 3), 4)
+    y = net.recurrent("gru", "gru", net.relu("relu", x), 4, reverse=True)
+    y = net.recurrent("relu_cell", "rnn_relu", y, 3)
+    x = net.recurrent("tanh_cell", "rnn_tanh", x, 3)
+    x = net.linear("classifier", net.add("join", x, y), 4)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
     return net
 
 

@@ -244,7 +244,10 @@ _STRUCTURES = (
 def build_executor(directory: Path) -> ctypes.CDLL:
     """Build with the kernels that depend on no others, and those of the shim."""
     library = directory / "executor.so"
-    operations = ("linear", "activation", "update", "elementwise")
+    operations = (
+        *("matrices/linear", "elementwise/activation", "training/update"),
+        "elementwise/elementwise",
+    )
     kernels = ("matmul", *(f"operations/{name}" for name in operations))
     subprocess.run(
         [

@@ -51,17 +51,23 @@ static void lay_out(const band *b, const float *restrict plane, jw_index plane_r
     }
 }
 
-/* sums[i] = sum over taps of weight[ky, kx] * seen[i + ky * width + kx], for all i below `count`
+/* Distance in a band of rows of `width` from the first tap to tap `tap`. */
+static jw_index tap_shift(const jw_conv *conv, jw_index width, jw_index tap) {
+    return tap / conv->x.kernel * conv->y.dilation * width +
+           tap % conv->x.kernel * conv->x.dilation;
+}
+
+/* sums[i] = sum over taps of weight[tap] * seen[i + shift of the tap], for all i below `count`
  * rounded up to a multiple of 16. */
 static void correlate(float *restrict sums, jw_index count, const float *restrict seen,
-                      jw_index width, const float *restrict weight, jw_index kernel_height,
-                      jw_index kernel_width) {
+                      jw_index width, const float *restrict weight, const jw_conv *conv) {
     const jw_index padded_count = jw_padded(count);
-    if (kernel_height == 3 && kernel_width == 3) {
+    if (conv->y.kernel == 3 && conv->x.kernel == 3 && conv->x.dilation == 1) {
+        const jw_index down = conv->y.dilation * width;
         float w[9];
         memcpy(w, weight, sizeof w);
         for (jw_index i = 0; i < padded_count; i++) {
-            const float *first = seen + i, *second = first + width, *third = second + width;
+            const float *first = seen + i, *second = first + down, *third = second + down;
             float sum = w[0] * first[0];
             sum = JW_FMA(w[1], first[1], sum);
             sum = JW_FMA(w[2], first[2], sum);
@@ -75,13 +81,11 @@ static void correlate(float *restrict sums, jw_index count, const float *restric
         return;
     }
     jw_fill(sums, 0.0f, padded_count);
-    for (jw_index ky = 0; ky < kernel_height; ky++) {
-        for (jw_index kx = 0; kx < kernel_width; kx++) {
-            const float w = weight[ky * kernel_width + kx];
-            const float *shifted = seen + ky * width + kx;
-            for (jw_index i = 0; i < padded_count; i++) {
-                sums[i] = JW_FMA(w, shifted[i], sums[i]);
-            }
+    for (jw_index tap = 0; tap < conv->taps; tap++) {
+        const float w = weight[tap];
+        const float *shifted = seen + tap_shift(conv, width, tap);
+        for (jw_index i = 0; i < padded_count; i++) {
+            sums[i] = JW_FMA(w, shifted[i], sums[i]);
         }
     }
 }
@@ -90,7 +94,7 @@ static void correlate(float *restrict sums, jw_index count, const float *restric
 
 /* Width of the part of the padded input that windows read. */
 static jw_index padded_width(const jw_conv *conv) {
-    return (conv->x.out - 1) * conv->x.stride + conv->x.kernel;
+    return (conv->x.out - 1) * conv->x.stride + jw_extent(&conv->x);
 }
 
 /* Output rows computed from one band. */
@@ -99,7 +103,7 @@ static jw_index output_rows(const jw_conv *conv) {
 }
 
 static band padded_input(const jw_conv *conv, jw_index first_row, jw_index rows) {
-    const band b = {.rows = (rows - 1) * conv->y.stride + conv->y.kernel,
+    const band b = {.rows = (rows - 1) * conv->y.stride + jw_extent(&conv->y),
                     .width = padded_width(conv),
                     .step_y = 1,
                     .step_x = 1,
@@ -135,12 +139,11 @@ void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *
                 float *target =
                     output + (p * conv->group_out + m) * conv->out_plane + first * conv->x.out;
                 if (conv->y.stride == 1) {
-                    correlate(sums, (rows - 1) * width + row_span, padded, width, filter,
-                              conv->y.kernel, conv->x.kernel);
+                    correlate(sums, (rows - 1) * width + row_span, padded, width, filter, conv);
                 } else {
                     for (jw_index y = 0; y < rows; y++) {
                         correlate(sums + y * width, row_span, padded + y * conv->y.stride * width,
-                                  width, filter, conv->y.kernel, conv->x.kernel);
+                                  width, filter, conv);
                     }
                 }
                 for (jw_index y = 0; y < rows; y++) {
@@ -155,17 +158,21 @@ void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *
 
 /* --- input gradient: the band holds the output gradient, spread by the stride ----------------- */
 
+static jw_index spread_width(const jw_conv *conv) {
+    return conv->x.in + jw_extent(&conv->x) - 1;
+}
+
 static jw_index input_rows(const jw_conv *conv) {
-    return jw_min(jw_max(BAND_FLOATS / (conv->x.in + conv->x.kernel - 1), 1), conv->y.in);
+    return jw_min(jw_max(BAND_FLOATS / spread_width(conv), 1), conv->y.in);
 }
 
 static band spread_gradient(const jw_conv *conv, jw_index first_row, jw_index rows) {
-    const band b = {.rows = rows + conv->y.kernel - 1,
-                    .width = conv->x.in + conv->x.kernel - 1,
+    const band b = {.rows = rows + jw_extent(&conv->y) - 1,
+                    .width = spread_width(conv),
                     .step_y = conv->y.stride,
                     .step_x = conv->x.stride,
-                    .shift_y = conv->y.kernel - 1 - conv->y.pad - first_row,
-                    .shift_x = conv->x.kernel - 1 - conv->x.pad};
+                    .shift_y = jw_extent(&conv->y) - 1 - conv->y.pad - first_row,
+                    .shift_x = jw_extent(&conv->x) - 1 - conv->x.pad};
     return b;
 }
 
@@ -175,15 +182,15 @@ static jw_index spread_gradient_floats(const jw_conv *conv) {
 }
 
 jw_index jw_depthwise_input_gradient_workspace(const jw_conv *conv) {
-    return spread_gradient_floats(conv) +
-           band_floats(input_rows(conv), conv->x.in + conv->x.kernel - 1) + jw_padded(conv->taps);
+    return spread_gradient_floats(conv) + band_floats(input_rows(conv), spread_width(conv)) +
+           jw_padded(conv->taps);
 }
 
 void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,
                                  const float *weight, float *restrict input_gradient,
                                  float *workspace) {
     float *spread = workspace, *restrict sums = spread + spread_gradient_floats(conv);
-    float *reversed = sums + band_floats(input_rows(conv), conv->x.in + conv->x.kernel - 1);
+    float *reversed = sums + band_floats(input_rows(conv), spread_width(conv));
 
     for (jw_index p = 0; p < conv->batch * conv->in_channels; p++) {
         for (jw_index first = 0; first < conv->y.in; first += input_rows(conv)) {
@@ -197,8 +204,7 @@ void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradie
                 }
                 lay_out(&b, output_gradient + (p * conv->group_out + m) * conv->out_plane,
                         conv->y.out, conv->x.out, spread);
-                correlate(sums, (rows - 1) * b.width + conv->x.in, spread, b.width, reversed,
-                          conv->y.kernel, conv->x.kernel);
+                correlate(sums, (rows - 1) * b.width + conv->x.in, spread, b.width, reversed, conv);
                 for (jw_index y = 0; y < rows; y++) {
                     for (jw_index x = 0; x < conv->x.in; x++) {
                         const float before = m == 0 ? 0.0f : target[y * conv->x.in + x];
@@ -245,7 +251,8 @@ void jw_depthwise_weight_gradient(const jw_conv *conv, const float *input,
                 const band seen = padded_input(conv, first, rows);
                 const band gradient = spread_alike(conv, first, rows);
                 const jw_index count =
-                    jw_ceil_div(gradient.rows * gradient.width - conv->x.kernel + 1, JW_LANES) *
+                    jw_ceil_div(gradient.rows * gradient.width - jw_extent(&conv->x) + 1,
+                                JW_LANES) *
                     JW_LANES;
                 lay_out(&seen,
                         input + (n * conv->in_channels + c / conv->group_out) * conv->in_plane,
@@ -253,8 +260,7 @@ void jw_depthwise_weight_gradient(const jw_conv *conv, const float *input,
                 lay_out(&gradient, output_gradient + (n * conv->out_channels + c) * conv->out_plane,
                         conv->y.out, conv->x.out, spread);
                 for (jw_index k = 0; k < conv->taps; k++) {
-                    const float *shifted =
-                        padded + k / conv->x.kernel * seen.width + k % conv->x.kernel;
+                    const float *shifted = padded + tap_shift(conv, seen.width, k);
                     JW_ADD_PRODUCTS(lanes + k * JW_LANES, count, shifted[i], spread[i]);
                 }
             }

@@ -10,8 +10,8 @@ typedef struct {
 static shape shape_of(const int32_t *a) {
     shape s;
     s.planes = (jw_index)a[0] * a[1];
-    s.y = jw_axis_of(a[2], a[4], a[6], a[8], a[9]);
-    s.x = jw_axis_of(a[3], a[5], a[7], a[10], a[11]);
+    s.y = jw_axis_of(a[2], a[4], a[6], a[8], a[9], 1);
+    s.x = jw_axis_of(a[3], a[5], a[7], a[10], a[11], 1);
     return s;
 }
 

@@ -1,5 +1,5 @@
 /* Sums, products, copies and dropout. */
-#include "exponential.h"
+#include "dropout.h"
 #include "kernels.h"
 
 static void add(const jw_call *call) {
@@ -28,37 +28,6 @@ void jw_multiply(const jw_call *call) {
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
         product[i] = left[i] * right[i];
-    }
-}
-
-/* Each plane times a number of its own; the input gradient is the same map of the output
- * gradient. */
-void jw_channel_scale(const jw_call *call) {
-    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
-    const jw_index plane = call->attributes[2];
-    const float *input = call->reads[0], *scale = call->reads[1];
-    float *output = call->writes[0];
-    for (jw_index p = 0; p < planes; p++) {
-        const float *x = input + p * plane, factor = scale[p];
-        float *y = output + p * plane;
-        JW_INDEPENDENT
-        for (jw_index i = 0; i < plane; i++) {
-            y[i] = factor * x[i];
-        }
-    }
-}
-
-void jw_channel_scale_scale_gradient(const jw_call *call) {
-    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
-    const jw_index plane = call->attributes[2];
-    const float *input = call->reads[0], *output_gradient = call->reads[1];
-    float *scale_gradient = call->writes[0];
-    for (jw_index p = 0; p < planes; p++) {
-        const float *x = input + p * plane, *dy = output_gradient + p * plane;
-        float lanes[JW_LANES];
-        jw_clear_lanes(lanes);
-        JW_ADD_PRODUCTS(lanes, plane, x[i], dy[i]);
-        scale_gradient[p] = jw_fold_lanes(lanes);
     }
 }
 
@@ -95,31 +64,14 @@ void jw_concat_input_gradient(const jw_call *call) {
     }
 }
 
-/* A bijection of 32-bit integers in which each input bit flips each output bit about half of the
- * time (the finaliser of MurmurHash3: multiply and xor-shift). */
-static inline uint32_t mix(uint32_t x) {
-    x ^= x >> 16;
-    x *= 0x85ebca6bu;
-    x ^= x >> 13;
-    x *= 0xc2b2ae35u;
-    x ^= x >> 16;
-    return x;
-}
-
-/* Keeps element i with probability 1 - p, by comparing p with a 24-bit number that two keyed rounds
- * of mixing make from the seed and i. The backward pass is the same map, with the same mask. */
+/* The backward pass is the same map, with the same mask. */
 void jw_dropout(const jw_call *call) {
     const jw_index elements = call->attributes[0];
-    const float probability = call->scalars[0];
-    const uint32_t seed = jw_bits_of_float(call->scalars[1]);
-    const uint32_t first_key = mix(seed ^ 0x9e3779b9u), second_key = mix(first_key + seed);
-    const int32_t threshold = (int32_t)(probability * 16777216.0f);
-    const float scale = probability < 1.0f ? 1.0f / (1.0f - probability) : 0.0f;
+    const jw_dropout_mask mask = jw_dropout_mask_of(call->scalars);
     const float *x = call->reads[0];
     float *y = call->writes[0];
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
-        const uint32_t random = mix(mix((uint32_t)i ^ first_key) + second_key);
-        y[i] = (int32_t)(random >> 8) < threshold ? 0.0f : x[i] * scale;
+        y[i] = jw_dropped(mask, (uint32_t)i, x[i]);
     }
 }

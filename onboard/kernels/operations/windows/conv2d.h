@@ -13,13 +13,14 @@ typedef struct {
     jw_index in_plane, out_plane;
 } jw_conv;
 
-static inline jw_conv jw_conv_of(const int32_t *a) {
+/* Convolution with the attributes of conv2d; `dilation`: of rows and of columns. */
+static inline jw_conv jw_dilated_conv(const int32_t *a, const int32_t dilation[2]) {
     jw_conv conv;
     conv.batch = a[0];
     conv.in_channels = a[1];
     conv.out_channels = a[4];
-    conv.y = jw_axis_of(a[2], a[5], a[7], a[9], a[10]);
-    conv.x = jw_axis_of(a[3], a[6], a[8], a[11], a[12]);
+    conv.y = jw_axis_of(a[2], a[5], a[7], a[9], a[10], dilation[0]);
+    conv.x = jw_axis_of(a[3], a[6], a[8], a[11], a[12], dilation[1]);
     conv.groups = a[13];
     conv.has_bias = a[14] != 0;
     conv.group_in = conv.in_channels / conv.groups;
@@ -28,6 +29,11 @@ static inline jw_conv jw_conv_of(const int32_t *a) {
     conv.in_plane = conv.y.in * conv.x.in;
     conv.out_plane = conv.y.out * conv.x.out;
     return conv;
+}
+
+static inline jw_conv jw_conv_of(const int32_t *a) {
+    static const int32_t none[2] = {1, 1};
+    return jw_dilated_conv(a, none);
 }
 
 /* One input channel per group: without a sum over channels, a matrix product is of no use. */

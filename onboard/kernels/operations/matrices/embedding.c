@@ -12,8 +12,9 @@ void jw_embedding_forward(const jw_call *call) {
     }
 }
 
-/* The gradient is dense: rows of the table that no index selects are zero. */
-void jw_embedding_parameter_gradient(const jw_call *call) {
+/* The gradient is dense: rows of the table that no index selects are zero, as is that of the padding
+ * index, which is negative if there is none. */
+static void gradient(const jw_call *call, int32_t padding) {
     const jw_index rows = call->attributes[0], vocabulary = call->attributes[1];
     const jw_index features = call->attributes[2];
     const int32_t *indices = call->reads[0];
@@ -21,8 +22,19 @@ void jw_embedding_parameter_gradient(const jw_call *call) {
     float *restrict table_gradient = call->writes[0];
     jw_fill(table_gradient, 0.0f, vocabulary * features);
     for (jw_index r = 0; r < rows; r++) {
+        if (indices[r] == padding) {
+            continue;
+        }
         for (jw_index f = 0; f < features; f++) {
             table_gradient[indices[r] * features + f] += output_gradient[r * features + f];
         }
     }
+}
+
+void jw_embedding_parameter_gradient(const jw_call *call) {
+    gradient(call, -1);
+}
+
+void jw_embedding_padded_parameter_gradient(const jw_call *call) {
+    gradient(call, call->attributes[3]);
 }

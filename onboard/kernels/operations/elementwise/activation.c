@@ -210,3 +210,30 @@ void jw_gelu_input_gradient(const jw_call *call) {
         dx[i] = dy[i] * JW_FMA(x[i], normal.density, normal.cumulative);
     }
 }
+
+/* The same with Phi(x) replaced by the sigmoid of 2 u, u = sqrt(2 / pi) (x + 0.044715 x^3): gelu in the
+ * form that its authors give with a hyperbolic tangent. */
+static inline float twice_u(float x) {
+    return 1.59576912f * JW_FMA(0.044715f * x, x * x, x);
+}
+
+void jw_gelu_tanh_forward(const jw_call *call) {
+    const jw_index elements = call->attributes[0];
+    const float *restrict x = call->reads[0];
+    float *restrict y = call->writes[0];
+    for (jw_index i = 0; i < elements; i++) {
+        y[i] = x[i] * jw_sigmoid(twice_u(x[i]));
+    }
+}
+
+void jw_gelu_tanh_input_gradient(const jw_call *call) {
+    const jw_index elements = call->attributes[0];
+    const float *x = call->reads[0], *dy = call->reads[1];
+    float *dx = call->writes[0];
+    JW_INDEPENDENT
+    for (jw_index i = 0; i < elements; i++) {
+        const float s = jw_sigmoid(twice_u(x[i]));
+        const float slope = 1.59576912f * JW_FMA(0.134145f, x[i] * x[i], 1.0f);
+        dx[i] = dy[i] * JW_FMA(x[i] * slope, s * (1.0f - s), s);
+    }
+}

@@ -125,72 +125,70 @@ static float *scratch(const plan *p, float *workspace) {
     return workspace + p->tile_floats + p->stage_floats;
 }
 
-void jw_conv2d_forward(const jw_call *call) {
-    const jw_conv conv = jw_conv_of(call->attributes);
+static void forward(const jw_conv *conv, const jw_call *call) {
     const float *input = call->reads[0], *weight = call->reads[1];
-    const float *bias = conv.has_bias ? call->reads[2] : NULL;
+    const float *bias = conv->has_bias ? call->reads[2] : NULL;
     float *output = call->writes[0], *workspace = call->workspace;
 
-    if (jw_is_depthwise(&conv)) {
-        jw_depthwise_forward(&conv, input, weight, bias, output, workspace);
+    if (jw_is_depthwise(conv)) {
+        jw_depthwise_forward(conv, input, weight, bias, output, workspace);
         return;
     }
-    const plan p = plan_of(&conv, FORWARD);
-    const int prefilled = p.staged || conv.has_bias;
+    const plan p = plan_of(conv, FORWARD);
+    const int prefilled = p.staged || conv->has_bias;
     if (prefilled) {
-        for (jw_index n = 0; n < conv.batch; n++) {
-            for (jw_index c = 0; c < conv.out_channels; c++) {
-                jw_fill(output + (n * conv.out_channels + c) * conv.out_plane,
-                        bias ? bias[c] : 0.0f, conv.out_plane);
+        for (jw_index n = 0; n < conv->batch; n++) {
+            for (jw_index c = 0; c < conv->out_channels; c++) {
+                jw_fill(output + (n * conv->out_channels + c) * conv->out_plane,
+                        bias ? bias[c] : 0.0f, conv->out_plane);
             }
         }
     }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         const jw_matrix columns = unfolded(&p, &t, input, workspace);
-        const int is_first = t.channel == t.group * conv.group_in;
-        for (jw_index c = 0; c < conv.group_out; c += p.block) {
-            const jw_index block = jw_min(p.block, conv.group_out - c);
+        const int is_first = t.channel == t.group * conv->group_in;
+        for (jw_index c = 0; c < conv->group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv->group_out - c);
             const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.depth);
             float *stage = workspace + p.tile_floats;
             if (p.staged) {
                 jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage, t.columns,
                           scratch(&p, workspace));
-                jw_scatter(&conv, &t, c, block, stage, output);
+                jw_scatter(conv, &t, c, block, stage, output);
             } else {
                 jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns,
                           is_first && !prefilled ? 0.0f : 1.0f, output + output_at(&p, &t, c),
-                          conv.out_plane, scratch(&p, workspace));
+                          conv->out_plane, scratch(&p, workspace));
             }
         }
     }
 }
 
-void jw_conv2d_input_gradient(const jw_call *call) {
-    const jw_conv conv = jw_conv_of(call->attributes);
+static void input_gradient(const jw_conv *conv, const jw_call *call) {
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
     float *input_gradient = call->writes[0], *workspace = call->workspace;
 
-    if (jw_is_depthwise(&conv)) {
-        jw_depthwise_input_gradient(&conv, output_gradient, weight, input_gradient, workspace);
+    if (jw_is_depthwise(conv)) {
+        jw_depthwise_input_gradient(conv, output_gradient, weight, input_gradient, workspace);
         return;
     }
-    const plan p = plan_of(&conv, INPUT_GRADIENT);
+    const plan p = plan_of(conv, INPUT_GRADIENT);
     if (!p.direct) {
-        jw_fill(input_gradient, 0.0f, conv.batch * conv.in_channels * conv.in_plane);
+        jw_fill(input_gradient, 0.0f, conv->batch * conv->in_channels * conv->in_plane);
     }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
-        for (jw_index c = 0; c < conv.group_out; c += p.block) {
-            const jw_index block = jw_min(p.block, conv.group_out - c);
+        for (jw_index c = 0; c < conv->group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv->group_out - c);
             jw_matmul(t.depth, t.columns, block, 1.0f,
                       jw_transposed(weight + weight_at(&p, &t, c), p.depth),
                       staged(&p, &t, c, block, output_gradient, workspace), c == 0 ? 0.0f : 1.0f,
                       columns, t.columns, scratch(&p, workspace));
         }
         if (!p.direct) {
-            jw_fold(&conv, &t, columns, input_gradient);
+            jw_fold(conv, &t, columns, input_gradient);
         }
     }
 }
@@ -207,27 +205,26 @@ void jw_sum_over_positions(jw_index batch, jw_index channels, jw_index plane,
     }
 }
 
-void jw_conv2d_parameter_gradient(const jw_call *call) {
-    const jw_conv conv = jw_conv_of(call->attributes);
+static void parameter_gradient(const jw_conv *conv, const jw_call *call) {
     const float *input = call->reads[0], *output_gradient = call->reads[1];
     float *weight_gradient = call->writes[0], *workspace = call->workspace;
 
-    if (conv.has_bias) {
-        jw_sum_over_positions(conv.batch, conv.out_channels, conv.out_plane, output_gradient,
+    if (conv->has_bias) {
+        jw_sum_over_positions(conv->batch, conv->out_channels, conv->out_plane, output_gradient,
                               call->writes[1]);
     }
-    if (jw_is_depthwise(&conv)) {
-        jw_depthwise_weight_gradient(&conv, input, output_gradient, weight_gradient, workspace);
+    if (jw_is_depthwise(conv)) {
+        jw_depthwise_weight_gradient(conv, input, output_gradient, weight_gradient, workspace);
         return;
     }
-    const plan p = plan_of(&conv, WEIGHT_GRADIENT);
+    const plan p = plan_of(conv, WEIGHT_GRADIENT);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         jw_matrix columns = unfolded(&p, &t, input, workspace);
         const int is_first = t.image == 0 && t.row == 0;
         columns.transposed = 1;
-        for (jw_index c = 0; c < conv.group_out; c += p.block) {
-            const jw_index block = jw_min(p.block, conv.group_out - c);
+        for (jw_index c = 0; c < conv->group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv->group_out - c);
             jw_matmul(block, t.depth, t.columns, 1.0f,
                       staged(&p, &t, c, block, output_gradient, workspace), columns,
                       is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c), p.depth,
@@ -236,28 +233,79 @@ void jw_conv2d_parameter_gradient(const jw_call *call) {
     }
 }
 
-static size_t workspace_of(const int32_t *attributes, role what) {
-    const jw_conv conv = jw_conv_of(attributes);
+static size_t workspace_of(const jw_conv *conv, role what) {
     jw_index floats;
-    if (jw_is_depthwise(&conv)) {
-        floats = what == FORWARD          ? jw_depthwise_forward_workspace(&conv)
-                 : what == INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(&conv)
-                                          : jw_depthwise_weight_gradient_workspace(&conv);
+    if (jw_is_depthwise(conv)) {
+        floats = what == FORWARD          ? jw_depthwise_forward_workspace(conv)
+                 : what == INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(conv)
+                                          : jw_depthwise_weight_gradient_workspace(conv);
     } else {
-        const plan p = plan_of(&conv, what);
+        const plan p = plan_of(conv, what);
         floats = p.tile_floats + p.stage_floats + p.matmul_floats;
     }
     return (size_t)floats * sizeof(float);
 }
 
+static jw_conv dilated(const int32_t *attributes) {
+    return jw_dilated_conv(attributes, attributes + 15);
+}
+
+void jw_conv2d_forward(const jw_call *call) {
+    const jw_conv conv = jw_conv_of(call->attributes);
+    forward(&conv, call);
+}
+
+void jw_conv2d_input_gradient(const jw_call *call) {
+    const jw_conv conv = jw_conv_of(call->attributes);
+    input_gradient(&conv, call);
+}
+
+void jw_conv2d_parameter_gradient(const jw_call *call) {
+    const jw_conv conv = jw_conv_of(call->attributes);
+    parameter_gradient(&conv, call);
+}
+
 size_t jw_conv2d_forward_workspace(const int32_t *attributes) {
-    return workspace_of(attributes, FORWARD);
+    const jw_conv conv = jw_conv_of(attributes);
+    return workspace_of(&conv, FORWARD);
 }
 
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes) {
-    return workspace_of(attributes, INPUT_GRADIENT);
+    const jw_conv conv = jw_conv_of(attributes);
+    return workspace_of(&conv, INPUT_GRADIENT);
 }
 
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
-    return workspace_of(attributes, WEIGHT_GRADIENT);
+    const jw_conv conv = jw_conv_of(attributes);
+    return workspace_of(&conv, WEIGHT_GRADIENT);
+}
+
+void jw_dilated_conv2d_forward(const jw_call *call) {
+    const jw_conv conv = dilated(call->attributes);
+    forward(&conv, call);
+}
+
+void jw_dilated_conv2d_input_gradient(const jw_call *call) {
+    const jw_conv conv = dilated(call->attributes);
+    input_gradient(&conv, call);
+}
+
+void jw_dilated_conv2d_parameter_gradient(const jw_call *call) {
+    const jw_conv conv = dilated(call->attributes);
+    parameter_gradient(&conv, call);
+}
+
+size_t jw_dilated_conv2d_forward_workspace(const int32_t *attributes) {
+    const jw_conv conv = dilated(attributes);
+    return workspace_of(&conv, FORWARD);
+}
+
+size_t jw_dilated_conv2d_input_gradient_workspace(const int32_t *attributes) {
+    const jw_conv conv = dilated(attributes);
+    return workspace_of(&conv, INPUT_GRADIENT);
+}
+
+size_t jw_dilated_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
+    const jw_conv conv = dilated(attributes);
+    return workspace_of(&conv, WEIGHT_GRADIENT);
 }

@@ -1,0 +1,248 @@
+"""Sums, products and reductions, of tensors with equal or different shapes and of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.operation import OpSpec
+from networks.exported.broadcasting import BROADCAST, sizes_of
+from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.operations.elementwise import all_of, applied, elementwise
+from networks.exported.operations.windows import global_average_pool
+from networks.exported.patterns import rms_norm, rotary
+from networks.exported.program import INT64, Node
+from networks.exported.views import View
+
+
+def _add(c: Construction, node: Node) -> None:
+    if not _counts_steps(c, node):
+        _sum(c, node, c.plain(node, "alpha", 1.0))
+
+
+def _subtract(c: Construction, node: Node) -> None:
+    _sum(c, node, -c.plain(node, "alpha", 1.0))
+
+
+def _sum(c: Construction, node: Node, alpha: float) -> None:
+    """Bind self + alpha * other."""
+    left, right = c.number(node, "self"), c.number(node, "other")
+    if right is not None:
+        result = _plus(c, node, c.view(node, "self"), alpha * right)
+    elif left is not None:
+        result = _plus(c, node, _times(c, node, c.view(node, "other"), alpha), left)
+    else:
+        turned = rotary(c, node) if alpha == 1 else None
+        if turned is not None:
+            c.bind(node, turned)
+            return
+        other = _times(c, node, c.view(node, "other"), alpha)
+        result = _pairwise(c, node, "add", c.view(node, "self"), other)
+    c.bind(node, result)
+
+
+def _reversed_subtract(c: Construction, node: Node) -> None:
+    number = c.number(node, "other")
+    if number is None:
+        raise Unsupported("its other operand is a tensor", "a - b")
+    alpha = c.plain(node, "alpha", 1.0)
+    c.bind(node, _plus(c, node, _times(c, node, c.view(node, "self"), -alpha), number))
+
+
+def _multiply(c: Construction, node: Node) -> None:
+    left, right = c.number(node, "self"), c.number(node, "other")
+    if right is not None:
+        c.bind(node, _times(c, node, c.view(node, "self"), right))
+    elif left is not None:
+        c.bind(node, _times(c, node, c.view(node, "other"), left))
+    else:
+        normed = rms_norm(c, node)
+        c.bind(
+            node,
+            _pairwise(c, node, "multiply", c.view(node, "self"), c.view(node, "other"))
+            if normed is None
+            else normed,
+        )
+
+
+def _divide(c: Construction, node: Node) -> None:
+    c.require(node, rounding_mode=None)
+    numerator, divisor = c.number(node, "self"), c.number(node, "other")
+    if divisor == 0:
+        raise Unsupported("it divides by 0")
+    if divisor is not None:
+        c.bind(node, _times(c, node, c.view(node, "self"), 1 / divisor))
+        return
+    inverse = applied(c, node, "reciprocal.forward", c.view(node, "other"), part="inverse")
+    if numerator is not None:
+        c.bind(node, _times(c, node, inverse, numerator))
+    else:
+        c.bind(node, _pairwise(c, node, "multiply", c.view(node, "self"), inverse))
+
+
+def _negate(c: Construction, node: Node) -> None:
+    c.bind(node, _times(c, node, c.view(node, "self"), -1.0))
+
+
+_POWERS = {2.0: "square", 0.5: "square_root", -0.5: "reciprocal_root", -1.0: "reciprocal"}
+
+
+def _power(c: Construction, node: Node) -> None:
+    exponent = c.number(node, "exponent")
+    x = c.view(node, "self")
+    if exponent == 1:
+        c.bind_copy(node, x)
+    elif exponent == 3:
+        square = applied(c, node, "square.forward", x, part="square")
+        c.bind(node, _pairwise(c, node, "multiply", x, square))
+    elif exponent in _POWERS:
+        c.bind(node, applied(c, node, f"{_POWERS[exponent]}.forward", x))
+    else:
+        allowed = ", ".join(map(str, (1, 3, *_POWERS)))
+        raise Unsupported(f"its exponent is {node.arguments.get('exponent')}", f"one of {allowed}")
+
+
+def _fill_masked(c: Construction, node: Node) -> None:
+    mask = c.constant_of(node, "mask")
+    if mask is None:
+        raise Unsupported("its mask is computed", "a constant mask")
+    c.bind(node, _chosen(c, node, mask, "value", "self"))
+
+
+def _where(c: Construction, node: Node) -> None:
+    condition = c.constant_of(node, "condition")
+    if condition is None:
+        raise Unsupported("its condition is computed", "a constant condition")
+    c.bind(node, _chosen(c, node, condition, "self", "other"))
+
+
+def _chosen(c: Construction, node: Node, mask: NDArray[Any], one: str, other: str) -> View:
+    """Elements of one operand where the mask is set, of the other elsewhere."""
+    terms = []
+    numbers = np.zeros(mask.shape)
+    for name, chosen in ((one, mask), (other, ~mask)):
+        number = c.number(node, name)
+        if number is None:
+            factor = c.new_constant(node, f"choose_{name}", chosen)
+            terms.append(_pairwise(c, node, "multiply", c.view(node, name), factor))
+        else:
+            numbers = np.where(chosen, number, numbers)
+    if numbers.any():
+        terms.append(c.new_constant(node, "numbers", numbers))
+    first, *rest = terms
+    return _pairwise(c, node, "add", first, rest[0]) if rest else first
+
+
+def _plus(c: Construction, node: Node, view: View, number: float) -> View:
+    if number == 0:
+        return view
+    return applied(c, node, "add_number.forward", view, scalars={"addend": number}, part="sum")
+
+
+def _times(c: Construction, node: Node, view: View, number: float) -> View:
+    if number == 1:
+        return view
+    scalars = {"factor": number}
+    return applied(c, node, "multiply_number.forward", view, scalars=scalars, part="scaled")
+
+
+def _pairwise(c: Construction, node: Node, family: str, left: View, right: View) -> View:
+    """Append the sum or product of two tensors, of which one may be repeated along axes.
+
+    Elements are taken in the order in which the larger tensor is stored.
+    """
+    shape = c.meta(node).shape
+    left, right = left.expanded(shape), right.expanded(shape)
+    if not left.has_all and right.has_all:
+        left, right = right, left
+    if not left.has_all:
+        left = View.whole(c.stored(node, left))
+    order = left.stored_axes
+    repeated = [right.strides[axis] == 0 for axis in order]
+    other = right.of_axes(order)
+    sizes = sizes_of(BROADCAST, [shape[axis] for axis in order], repeated)
+    if not any(repeated) or sizes is None:
+        return elementwise(c, node, f"{family}.forward", left, left.value, c.stored(node, other))
+    kept = [axis for axis, again in zip(order, repeated, strict=True) if not again]
+    small = c.stored(node, right.of_axes(kept))
+    spec = OpSpec.of(f"broadcast_{family}.forward", **sizes)
+    output = c.layer(node, spec, (left.value, small), shape=left.value.shape)
+    return left.of(output)
+
+
+def _mean(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    count = len(view.shape)
+    if count > 2 and set(c.axes(node, "dim", count, ())) == set(range(2, count)):
+        global_average_pool(c, node, c.stored(node, view))
+    else:
+        _reduce(c, node)
+
+
+def _reduce(c: Construction, node: Node) -> None:
+    """Bind sums or means along axes."""
+    view = all_of(c, node)
+    count = len(view.shape)
+    lost = sorted(c.axes(node, "dim", count, tuple(range(count))))
+    left = [axis for axis in range(count) if axis not in lost]
+    axes = set(lost)
+    sizes = _reduced_sizes(view, axes)
+    if sizes is None:
+        view = View.whole(c.stored(node, view.permuted((*lost, *left))))
+        axes, left = set(range(len(lost))), list(range(len(lost), count))
+        sizes = _reduced_sizes(view, axes)
+        assert sizes is not None, "what is reduced comes first"
+    reduced = math.prod(view.shape[axis] for axis in axes)
+    factor = 1 / reduced if node.target.startswith("aten.mean") else 1.0
+    kept = [axis for axis in view.stored_axes if axis not in axes]
+    spec = OpSpec.of("reduce.forward", **sizes)
+    shape = tuple(view.shape[axis] for axis in kept)
+    result = View.whole(c.layer(node, spec, (view.value,), shape=shape, scalars={"factor": factor}))
+    stride = dict(zip(kept, result.strides, strict=True))
+    result = replace(
+        result,
+        shape=tuple(view.shape[axis] for axis in left),
+        strides=tuple(stride.get(axis, 0) for axis in left),
+    )
+    for axis in lost if c.plain(node, "keepdim", False) else ():
+        result = result.within(axis)
+    c.bind(node, result)
+
+
+def _reduced_sizes(view: View, axes: set[int]) -> dict[str, int] | None:
+    order = view.stored_axes
+    return sizes_of(
+        BROADCAST, [view.shape[axis] for axis in order], [axis in axes for axis in order]
+    )
+
+
+def _counts_steps(c: Construction, node: Node) -> bool:
+    """Take a batch norm's counter of steps out of the network: nothing reads it."""
+    if c.meta(node).dtype != INT64:
+        return False
+    counter = c.view(node, "self").value
+    if counter.kind != "parameter" or counter.shape != () or node.arguments.get("other") != 1:
+        raise Unsupported("arithmetic on whole numbers")
+    c.counters.append(counter.name)
+    c.views[node.outputs[0]] = c.view(node, "self")
+    return True
+
+
+ARITHMETIC: Mapping[str, Operation] = {
+    **dict.fromkeys(("add.Tensor", "add.Scalar"), _add),
+    **dict.fromkeys(("sub.Tensor", "sub.Scalar"), _subtract),
+    "rsub.Scalar": _reversed_subtract,
+    **dict.fromkeys(("mul.Tensor", "mul.Scalar"), _multiply),
+    **dict.fromkeys(("div.Tensor", "div.Scalar", "div.Tensor_mode"), _divide),
+    "neg.default": _negate,
+    "pow.Tensor_Scalar": _power,
+    **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _fill_masked),
+    **dict.fromkeys(("where.self", "where.ScalarOther", "where.ScalarSelf"), _where),
+    **dict.fromkeys(("sum.default", "sum.dim_IntList", "mean.default"), _reduce),
+    "mean.dim": _mean,
+}
