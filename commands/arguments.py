@@ -5,12 +5,13 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from devices.errors import InputError
 from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
+from networks.rates import RateSchedule
 from solver.options import Coverage, SolverOptions
 
 _MOST_WHOLE = 2**31 - 1
@@ -38,6 +39,17 @@ def add_results(parser: ArgumentParser) -> None:
         default=Results(),
         metavar="DIR",
         help="directory of results, also searched for profiles named without a path (./results)",
+    )
+
+
+def add_rate_schedule(parser: ArgumentParser) -> None:
+    """Add the option for the course of the learning rate."""
+    parser.add_argument(
+        "--rate-schedule",
+        type=_rate_schedule,
+        metavar="COURSE",
+        help="course of the learning rate: constant, cosine (falls to zero over all steps),"
+        " warm-up:N (rises over N steps), warm-up-cosine:N (the first, then the second) (constant)",
     )
 
 
@@ -103,6 +115,14 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
         f" (with --model: {DEFAULT_OPTIMIZER}; else as in the profile)",
     )
     _add_choices_of_file(parser)
+    parser.add_argument(
+        "--accumulate",
+        type=_parts,
+        metavar="N|auto",
+        help="take the batch in N equal parts, one after the other, and add their gradients up;"
+        " auto: solve for every divisor of the batch, and take the cheapest that fits (with"
+        " --model: 1; else as in the profile)",
+    )
 
 
 def selection(namespace: Namespace) -> tuple[str, ...] | None:
@@ -121,12 +141,17 @@ def add_home(parser: ArgumentParser) -> None:
     )
 
 
-def require_home_of_model(namespace: Namespace) -> None:
-    """Reject ``--parameters-in`` together with ``--graph``.
+def require_no_options_of_model(namespace: Namespace) -> None:
+    """Reject ``--parameters-in`` and ``--accumulate`` together with ``--graph``.
 
     Raises:
-        InputError: Both options are given.
+        InputError: One of them and ``--graph`` are given.
     """
+    if namespace.graph is not None and namespace.accumulate not in (None, [1]):
+        raise InputError(
+            "--accumulate cannot be used with --graph: the costed graph is that of one way to take"
+            " the batch; leave --accumulate out"
+        )
     if namespace.graph is not None and namespace.parameters_in != "ram":
         raise InputError(
             "--parameters-in cannot be used with --graph: the costed graph states the home of its"
@@ -149,7 +174,7 @@ def add_gap(parser: ArgumentParser) -> None:
     """Add ``--gap``, the gap at which a search may end."""
     parser.add_argument(
         "--gap",
-        type=_fraction,
+        type=fraction,
         default=SolverOptions.gap,
         help="stop once the schedule is proven to be within this fraction of the least energy"
         f" ({SolverOptions.gap})",
@@ -185,7 +210,8 @@ def positive(text: str) -> float:
     return _parsed(text, float, lambda value: LEAST <= value <= MOST, allowed)
 
 
-def _fraction(text: str) -> float:
+def fraction(text: str) -> float:
+    """Parse a number from 0 to below 1."""
     allowed = "a fraction from zero to below one, such as 0.01"
     return _parsed(text, float, lambda value: 0 <= value < 1, allowed)
 
@@ -200,6 +226,17 @@ def _parsed(
     if value is None or not is_allowed(value):
         raise ArgumentTypeError(f"{text!r} is not {allowed}")
     return value
+
+
+def _parts(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else count(text)
+
+
+def _rate_schedule(text: str) -> RateSchedule:
+    try:
+        return RateSchedule.parse(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _results(text: str) -> Results:

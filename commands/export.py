@@ -8,12 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from commands.arguments import add_graph_beside, add_json, add_results, seed
+from commands.arguments import (
+    add_graph_beside,
+    add_json,
+    add_rate_schedule,
+    add_results,
+    count,
+    positive,
+    seed,
+)
 from commands.command import Command
 from commands.console import Console
 from devices.documents.readable import size
 from devices.errors import ExitCode, InputError
 from devices.results import Results
+from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
+from networks.rates import RateSchedule
 
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile
@@ -27,11 +37,15 @@ _Format: TypeAlias = Literal["c", "perfetto"]
 class ProjectTarget:
     """A C project for a board, or for any board where ``device`` is None.
 
-    ``seed`` determines initial values and generated samples.
+    ``seed`` determines initial values and generated samples. ``learning_rate`` is None for the
+    optimizer's own; it follows ``rate_schedule`` over ``steps`` steps (None: constant).
     """
 
     device: str | None
     seed: int
+    learning_rate: float | None
+    rate_schedule: RateSchedule | None
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -75,7 +89,15 @@ def _target(namespace: Namespace) -> ProjectTarget | TraceTarget:
         return TraceTarget(namespace.run)
     if namespace.run is not None:
         raise InputError("--run is for --format perfetto only; leave it out for a C project")
-    return ProjectTarget(namespace.device, namespace.seed)
+    if (namespace.rate_schedule is None) != (namespace.steps is None):
+        raise InputError("--rate-schedule and --steps belong together; give both, or neither")
+    return ProjectTarget(
+        namespace.device,
+        namespace.seed,
+        namespace.learning_rate,
+        namespace.rate_schedule,
+        namespace.steps or 1,
+    )
 
 
 def _add_options(parser: ArgumentParser) -> None:
@@ -113,6 +135,18 @@ def _add_options(parser: ArgumentParser) -> None:
         type=seed,
         default=0,
         help="c: seed of initial values and generated samples (0)",
+    )
+    parser.add_argument(
+        "--learning-rate",
+        type=positive,
+        metavar="RATE",
+        help=f"c: learning rate ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
+    )
+    add_rate_schedule(parser)
+    parser.add_argument(
+        "--steps",
+        type=count,
+        help="c: number of steps of --rate-schedule; later steps have the rate of the last",
     )
 
 
@@ -165,12 +199,18 @@ def _export_project(
 ) -> int:
     from devices.description import load_description
     from replay.export.directory import write_project
-    from replay.export.project import schedule_project
+    from replay.export.project import LearningRates, schedule_project
 
     description = None if target.device is None else load_description(target.device)
     profile = _profile(graph, options.results)
     exported = schedule_project(
-        graph, schedule, options.schedule.name, profile, description, target.seed
+        graph,
+        schedule,
+        options.schedule.name,
+        profile,
+        description,
+        target.seed,
+        LearningRates(target.learning_rate, target.rate_schedule, target.steps),
     )
     plan, project = exported.plan, exported.project
     directory = options.out or options.results.exports / options.schedule.stem

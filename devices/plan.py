@@ -123,7 +123,9 @@ class Move:
     to: int
 
 
-Observed: TypeAlias = Literal["loss", "gradient", "parameter", "statistic", "optimizer_state"]
+Observed: TypeAlias = Literal[
+    "loss", "prediction", "gradient", "parameter", "statistic", "optimizer_state"
+]
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ class Probe:
 
     A watched step takes its checksum. A ``gradient`` is probed as the update reads it; the other
     values are results of the step. ``tensor`` names the loss, or a kept tensor as the step finds
-    it; for a gradient, its parameter.
+    it; for a gradient, its parameter. Only an evaluation has a ``prediction``: the tensor that its
+    loss compares with the labels.
     """
 
     tensor: str

@@ -321,6 +321,27 @@ class Diagnosis(StrictModel):
     refine: tuple[str, ...]
 
 
+class Score(StrictModel):
+    """Mean loss over samples, None if it is not finite, and a classifier's share of right ones."""
+
+    loss: float | None
+    accuracy: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class HeldOutScores(StrictModel):
+    """Scores on samples that were not trained on, before the first and after the last step.
+
+    ``left_out`` of the file's samples did not fill a batch.
+    """
+
+    file: str
+    samples: Count
+    left_out: Size
+    evaluated_on: Literal["this computer"] = "this computer"
+    before: Score
+    after: Score
+
+
 class ReplayReport(StrictModel):
     """Report of a replay.
 
@@ -328,7 +349,8 @@ class ReplayReport(StrictModel):
     unwatched steps (over the watched ones if there are no others); ``watched_steps`` were measured
     action by action. ``predicted_energy_source`` is the profile's, ``measured_energy_source`` the
     replay's (on an emulated board, seconds are emulated too). ``energy_j`` is absent if no step has
-    an energy. ``limits`` are sentences on what the figures do not cover.
+    an energy. ``held_out`` is absent if nothing was evaluated. ``limits`` are sentences on what the
+    figures do not cover.
     """
 
     schema_: Annotated[Literal["replay/1"], Field(alias="schema")] = "replay/1"
@@ -355,6 +377,7 @@ class ReplayReport(StrictModel):
     power: PowerSamples | None = None
     unscheduled_s: Interval | None = None
     losses: tuple[float | None, ...] = ()
+    held_out: HeldOutScores | None = None
     limits: tuple[str, ...] = ()
 
     @property

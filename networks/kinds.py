@@ -8,4 +8,6 @@ TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", 
 Place: TypeAlias = Literal["ram", "storage"]
 LEARNING_RATE, ADAM_LEARNING_RATE = 0.01, 0.001
 """Learning rates of the optimizers, the second of Adam and AdamW."""
-Optimizer: TypeAlias = Literal["sgd", "momentum", "adam", "adamw"]
+MOMENTUM, WEIGHT_DECAY = 0.9, 0.01
+"""Momentum of the optimizers that have one, and weight decay of AdamW."""
+Optimizer: TypeAlias = Literal["sgd", "momentum", "nesterov", "adam", "adamw"]

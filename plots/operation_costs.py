@@ -74,7 +74,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
             }
         ),
     ),
-    "update": (BLACK, frozenset({"sgd", "sgd_momentum", "adam"})),
+    "update": (BLACK, frozenset({"sgd", "sgd_momentum", "sgd_nesterov", "adam"})),
     "arithmetic, copies": (
         GREY,
         frozenset(

@@ -12,11 +12,15 @@ from devices.errors import InputError, RequestRefused
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
     from devices.replay import MeasuredReplay, Reference, ValueCheck
     from networks.data import Batches
+    from networks.rates import RateSchedule
     from networks.training import TrainingStep
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
@@ -65,14 +69,26 @@ class Training:
         batches: the samples, in batches of the training step's size.
         steps: number of steps.
         seed: seed of the initial values.
+        gradients: whether the gradients of the last step are wanted.
+        rates: learning rate of each step; None for that of the training step.
     """
 
     batches: Batches
     steps: int
     seed: int
+    gradients: bool = False
+    rates: Sequence[float] | None = None
 
 
-def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int) -> Training:
+def training_on(
+    step: TrainingStep,
+    samples: Path | None,
+    steps: int,
+    seed: int,
+    *,
+    gradients: bool = False,
+    rate_schedule: RateSchedule | None = None,
+) -> Training:
     """Training on a file's samples, or on generated ones.
 
     Args:
@@ -80,6 +96,9 @@ def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int)
         samples: an ``.npz`` file; None for generated samples.
         steps: number of steps.
         seed: seed of the initial values and of generated samples.
+        gradients: whether the gradients of the last step are wanted.
+        rate_schedule: course of the learning rate, of which that of ``step`` is the highest; None
+            for the same rate in every step.
 
     Raises:
         InputError: the file does not fit the network.
@@ -91,7 +110,10 @@ def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int)
         if samples is None
         else load_batches(samples, step)
     )
-    return Training(batches, steps, seed)
+    rates = None
+    if rate_schedule is not None:
+        rates = rate_schedule.rates(step.learning_rate, steps)
+    return Training(batches, steps, seed, gradients, rates)
 
 
 @dataclass(frozen=True)
@@ -100,6 +122,8 @@ class Replayed:
 
     Attributes:
         plan: the schedule's execution plan.
+        gradients: those of the last step, flat, by parameter, if they were asked for. This computer
+            computes those of a microcontroller, with the same bits.
         measured: the undisturbed steps of both runs, for the report.
         timed: the scheduled steps, not watched.
         watched: the same steps, watched: with checksums and spans.
@@ -108,6 +132,7 @@ class Replayed:
     """
 
     plan: ExecutionPlan
+    gradients: Mapping[str, NDArray[np.float32]]
     measured: MeasuredReplay
     timed: ReplayRecord
     watched: ReplayRecord
@@ -115,8 +140,12 @@ class Replayed:
     checks: tuple[ValueCheck, ...]
 
 
-def training_step_of(graph: CostedGraph) -> TrainingStep:
+def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep:
     """Build the training step that a graph was made from.
+
+    Args:
+        graph: the graph.
+        plain: leave the parameters in RAM and the batch whole, whatever the graph does.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -134,9 +163,10 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
         origin.model,
         origin.batch,
         origin.optimizer,
-        origin.parameters_in,
+        "ram" if plain else origin.parameters_in,
         loss=origin.loss,
         train=origin.train,
+        accumulate=1 if plain else origin.accumulate or 1,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
@@ -196,7 +226,11 @@ def replay_schedule(
             reference = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=True)
         if has_room and fits[_GUARDED]:
             runs.run(session, _GUARDED, "the debug build", watched=True, steps=_GUARDED_STEPS)
-        watched = runs.run(session, _SCHEDULED, "the schedule, watched", watched=True)
+        # The serial link returns values between steps only; the twin returns the gradients.
+        is_firmware = subject.description.firmware is not None
+        gradients = training.gradients and not is_firmware
+        what = "the schedule, watched"
+        watched = runs.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
         timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
         unscheduled = None
         if reference is not None:
@@ -204,11 +238,12 @@ def replay_schedule(
         _require_same_values(timed, watched)
         measured = session.measured(timed, watched)
     checks: list[ValueCheck] = []
+    found = watched.gradients
     if reference is not None:
         checks = [_check("the unscheduled step on the board", watched, reference)]
-    elif subject.description.firmware is not None:
-        checks = runs.against_this_computer(watched)
-    return Replayed(watched.plan, measured, timed, watched, unscheduled, tuple(checks))
+    elif is_firmware:
+        checks, found = runs.against_this_computer(watched)
+    return Replayed(watched.plan, found, measured, timed, watched, unscheduled, tuple(checks))
 
 
 def _require_same_values(timed: ReplayRecord, watched: ReplayRecord) -> None:
@@ -299,6 +334,7 @@ class _Runs:
         *,
         watched: bool,
         steps: int | None = None,
+        gradients: bool = False,
     ) -> ReplayRecord:
         from networks.training.initial import initial_values
 
@@ -312,9 +348,14 @@ class _Runs:
             steps=steps,
             watched=watched,
             expected_step_s=self.expected_step_s,
+            gradients=gradients,
+            rates=self.training.rates,
         )
 
-    def against_this_computer(self, watched: ReplayRecord) -> list[ValueCheck]:
+    def against_this_computer(
+        self, watched: ReplayRecord
+    ) -> tuple[list[ValueCheck], Mapping[str, NDArray[np.float32]]]:
+        """Compare a microcontroller's values with those of this computer; also its gradients."""
         from replay.lowering.lowering import lower, unscheduled
         from replay.running.opening import open_replay
         from replay.running.twin import host_twin
@@ -330,9 +371,11 @@ class _Runs:
         twin = host_twin(s.description)
         opened = open_replay(twin, s.step.distinct_specs, plans, self.progress, alone=False)
         with opened as session:
-            same = self.run(session, _SCHEDULED, "the same plan here", watched=True)
+            what, gradients = "the same plan here", self.training.gradients
+            same = self.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
             free = self.run(session, _UNSCHEDULED, "the unscheduled step here", watched=True)
-        return [
+        checks = [
             _check("the same plan on this computer", watched, same),
             _check("the unscheduled step on this computer", watched, free),
         ]
+        return checks, same.gradients

@@ -37,6 +37,7 @@ class MeasureOptions:
     optimizer: Optimizer
     loss: Loss | None
     train: tuple[str, ...] | None
+    accumulate: int
     measuring: ProfileOptions
     additivity: bool
     dry_run: bool
@@ -61,6 +62,7 @@ _MEASURING: Mapping[str, object] = {
     "batch": None,
     "loss": None,
     "train": None,
+    "accumulate": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -98,6 +100,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         optimizer=namespace.optimizer,
         loss=namespace.loss,
         train=selection(namespace),
+        accumulate=namespace.accumulate or 1,
         measuring=ProfileOptions(
             blocks=namespace.blocks,
             seed=namespace.seed,
@@ -132,6 +135,12 @@ def add_options(parser: ArgumentParser) -> None:
         help="measure the operations of this network: built in, a file *.pt2, or net.py:FUNCTION;"
         " may be repeated; the additivity check runs the whole training step of the first one"
         f" ({DEFAULT_MODEL})",
+    )
+    parser.add_argument(
+        "--accumulate",
+        type=count,
+        metavar="N",
+        help="take the batch in N equal parts, one after the other, and add their gradients up (1)",
     )
     parser.add_argument(
         "--refine",

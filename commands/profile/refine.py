@@ -82,10 +82,11 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
         )
     if unmeasured:
         origin = origin_of(run)
+        parts = "" if origin.accumulate is None else f" --accumulate {origin.accumulate}"
         console.say(
             f"responsible, but predicted from other operations and never measured:"
             f" {'; '.join(unmeasured)}. Measure with profile --device {device}"
-            f" --model {origin.model} --batch {origin.batch} --optimizer {origin.optimizer}"
+            f" --model {origin.model} --batch {origin.batch} --optimizer {origin.optimizer}{parts}"
         )
 
 

@@ -11,6 +11,7 @@ from commands.run.options import RunOptions, add_options
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
+    from replay.evaluation import HeldOutSamples
     from replay.running.failure import Recovered
     from replay.runs import Subject, Training
 
@@ -23,16 +24,35 @@ def run(options: RunOptions, console: Console) -> int:
     from commands.run.summary import announce
     from devices.claims.claim import sole_user
     from devices.description import load_description
+    from devices.documents.document import require_writable
+    from replay.evaluation import HeldOutSamples
     from replay.runs import Subject, planned_execution, training_on, training_step_of
     from solver.files.solved import read_solved
 
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)
     step = training_step_of(graph)
-    if options.learning_rate is not None:
-        step = step.at_learning_rate(options.learning_rate)
+    step = step.updating_with(
+        learning_rate=options.learning_rate,
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+    )
     subject = Subject(description, step, graph, schedule)
-    training = training_on(subject.step, options.samples, options.steps, options.seed)
+    training = training_on(
+        subject.step,
+        options.samples,
+        options.steps,
+        options.seed,
+        gradients=options.gradients is not None,
+        rate_schedule=options.rate_schedule,
+    )
+    held_out = (
+        None
+        if options.held_out is None
+        else HeldOutSamples.read(options.held_out, training_step_of(graph, plain=True))
+    )
+    if options.gradients is not None:
+        require_writable(options.gradients)
     # Fail before anything is built if the schedule cannot run or the directory cannot be used.
     planned = planned_execution(subject)
     if options.dry_run:
@@ -41,15 +61,23 @@ def run(options: RunOptions, console: Console) -> int:
     name = f"{description.name}-{options.schedule.stem}"
     directory = options.out or options.results.replays / name
     with sole_user(directory):
-        return _run(options, subject, training, directory, console)
+        return _run(options, subject, training, held_out, directory, console)
 
 
 def _run(
-    options: RunOptions, subject: Subject, training: Training, directory: Path, console: Console
+    options: RunOptions,
+    subject: Subject,
+    training: Training,
+    held_out: HeldOutSamples | None,
+    directory: Path,
+    console: Console,
 ) -> int:
     from commands.run.summary import summarise
+    from devices.documents.document import write_atomically
+    from networks.training.initial import initial_values
     from replay.directory import REPORT, VALUES, WEIGHTS, StoredRun
     from replay.expectation import expected_step
+    from replay.gradients import gradients_file
     from replay.reporting.diagnosis import remedy
     from replay.run_report import run_report
     from replay.running.failure import ReplayFailed
@@ -59,12 +87,15 @@ def _run(
     expected = expected_step(graph, schedule)
     try:
         with console.status() as status:
-            replayed = replay_schedule(
-                subject,
-                training,
-                expected.time_s.median,
-                lambda what: status.show(what, passing=what.startswith(_MANY)),
-            )
+
+            def progress(what: str) -> None:
+                status.show(what, passing=what.startswith(_MANY))
+
+            # Before training, so that a file or a computer that cannot be used costs no training.
+            initial = initial_values(subject.step, training.seed)
+            before = held_out and held_out.score(initial, progress)
+            replayed = replay_schedule(subject, training, expected.time_s.median, progress)
+            after = held_out and held_out.score({**initial, **replayed.timed.values}, progress)
     except ReplayFailed as failure:
         if failure.recovered is not None:
             _keep(console, directory, failure.recovered)
@@ -72,6 +103,8 @@ def _run(
     report = run_report(
         subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
     )
+    if held_out and before and after:
+        report = report.model_copy(update={"held_out": held_out.scores(before, after)})
     # Print the measurements first, in case they cannot be written.
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, report)
@@ -87,6 +120,11 @@ def _run(
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
     if network is not None:
         console.result(f"weights   {directory / WEIGHTS}")
+    if options.gradients is not None:
+        batch = training.batches.batch(training.steps - 1)
+        write_atomically(options.gradients, gradients_file(subject.step, replayed.gradients, batch))
+        here = description.firmware and " (computed on this computer, with the board's arithmetic)"
+        console.result(f"gradients {options.gradients}{here or ''}")
     for picture in pictures:
         console.result(f"picture   {picture}")
     if all(check.identical for check in report.values):

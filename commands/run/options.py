@@ -10,13 +10,16 @@ from commands.arguments import (
     add_device,
     add_graph_beside,
     add_json,
+    add_rate_schedule,
     add_results,
     count,
+    fraction,
     positive,
     seed,
 )
 from devices.results import Results
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
+from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
+from networks.rates import RateSchedule
 
 
 @dataclass(frozen=True)
@@ -24,8 +27,10 @@ class RunOptions:
     """Schedule, board and training data.
 
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
-    generates samples from ``seed``, as initial values are. ``learning_rate`` is None for the
-    optimizer's own.
+    generates samples from ``seed``, as initial values are. ``held_out`` is a file of samples to
+    evaluate on, if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
+    ``rate_schedule`` (None: constant), is None for the optimizer's own, as are ``momentum`` and
+    ``weight_decay``.
     """
 
     schedule: Path
@@ -33,8 +38,13 @@ class RunOptions:
     graph: Path | None
     steps: int
     samples: Path | None
+    held_out: Path | None
+    gradients: Path | None
     seed: int
     learning_rate: float | None
+    rate_schedule: RateSchedule | None
+    momentum: float | None
+    weight_decay: float | None
     steps_per_day: float
     dry_run: bool
     out: Path | None
@@ -49,8 +59,13 @@ class RunOptions:
             graph=namespace.graph,
             steps=namespace.steps,
             samples=namespace.batches,
+            held_out=namespace.evaluate,
+            gradients=namespace.save_gradients,
             seed=namespace.seed,
             learning_rate=namespace.learning_rate,
+            rate_schedule=namespace.rate_schedule,
+            momentum=namespace.momentum,
+            weight_decay=namespace.weight_decay,
             steps_per_day=namespace.steps_per_day,
             dry_run=namespace.dry_run,
             out=namespace.out,
@@ -75,6 +90,18 @@ def add_options(parser: ArgumentParser) -> None:
         help="samples to train on: .npz file with an array for each input (generated samples)",
     )
     parser.add_argument(
+        "--evaluate",
+        type=Path,
+        metavar="FILE",
+        help="samples to evaluate on, before and after training, as --batches has them",
+    )
+    parser.add_argument(
+        "--save-gradients",
+        type=Path,
+        metavar="FILE",
+        help="write the gradients of the last step to this file of safetensors",
+    )
+    parser.add_argument(
         "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"
     )
     parser.add_argument(
@@ -82,6 +109,20 @@ def add_options(parser: ArgumentParser) -> None:
         type=positive,
         metavar="RATE",
         help=f"learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
+    )
+    add_rate_schedule(parser)
+    parser.add_argument(
+        "--momentum",
+        type=fraction,
+        metavar="X",
+        help=f"momentum of the optimizers momentum and nesterov ({MOMENTUM})",
+    )
+    parser.add_argument(
+        "--weight-decay",
+        type=fraction,
+        metavar="X",
+        help="decay of all trained parameters, as PyTorch's optimizers of the same names have it"
+        f" (0; of AdamW {WEIGHT_DECAY})",
     )
     parser.add_argument(
         "--steps-per-day",

@@ -9,7 +9,14 @@ from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.plan import ExecutionPlan
 from devices.profile import Interval
-from devices.replay import Comparison, ReplayReport, StorageCount, ValueCheck
+from devices.replay import (
+    Comparison,
+    HeldOutScores,
+    ReplayReport,
+    Score,
+    StorageCount,
+    ValueCheck,
+)
 from replay.runs import written_bytes_a_step
 
 _SHOWN_ACTIONS = 12
@@ -52,6 +59,8 @@ def summarise(console: Console, report: ReplayReport) -> None:
     head = ["", "predicted", "on the board" if are_estimated else report.board_word, "difference"]
     console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
+    if report.held_out is not None:
+        console.result(_held_out(report.held_out))
     for check in report.values:
         console.result(_values(check))
     for sentence in (*report.diagnosis.sentences, *_memory(report), *_wear(report)):
@@ -123,6 +132,21 @@ def _actions(console: Console, report: ReplayReport) -> None:
         " (*: outside the intervals)"
     )
     console.table(rows, right=(2, 3, 4, 5))
+
+
+def _held_out(scores: HeldOutScores) -> str:
+    before, after = scores.before, scores.after
+    sentence = f"held out: loss {_loss(before)} before training, {_loss(after)} after"
+    if before.accuracy is not None and after.accuracy is not None:
+        sentence += f"; accuracy {before.accuracy:.1%}, {after.accuracy:.1%}"
+    sentence += f" ({scores.samples} samples of {scores.file}, evaluated on {scores.evaluated_on})"
+    if scores.left_out:
+        sentence += f"; {scores.left_out} more samples do not fill a batch and are left out"
+    return sentence
+
+
+def _loss(score: Score) -> str:
+    return "not finite" if score.loss is None else f"{score.loss:.6g}"
 
 
 def _values(check: ValueCheck) -> str:

@@ -28,11 +28,12 @@ _EXIT_CODES: Mapping[str, ExitCode] = {
 
 def solve(options: SolveOptions, console: Console) -> int:
     """Solve and print; the exit code states whether a schedule was found."""
+    from commands.solve.accumulation import cheapest, show_comparison
     from commands.solve.baselines import show_baselines
     from commands.solve.costs import predicted_document
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
-    from commands.solve.subject import read_budget, read_subject
+    from commands.solve.subject import read_budget, read_subjects
     from commands.solve.summary import progress_line, summarise
     from devices.documents.document import dump_json, write_atomically
     from solver.constructed import keep_everything
@@ -40,7 +41,6 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.referee.referee import replay
     from solver.robustness.draws import draw_costs
     from solver.robustness.robustness import DRAWS_SEED
-    from solver.solving.solving import solve_graph
     from solver.sweep.less_ram import keeps_everything
     from solver.time_limit import TimeLimit
 
@@ -48,7 +48,8 @@ def solve(options: SolveOptions, console: Console) -> int:
     _require_writable(options)
     source = options.graph if isinstance(options.graph, Path) else options.graph.profile
     with console.status(f"reading {source}"):
-        subject = read_subject(options.graph, options.results, options.verbose, console)
+        subjects = read_subjects(options.graph, options.results, options.verbose, console)
+    subject = subjects[0]
     graph = subject.graph
     if options.export_graph is not None:
         write_atomically(options.export_graph, dump_json(graph))
@@ -58,16 +59,20 @@ def solve(options: SolveOptions, console: Console) -> int:
         return ExitCode.DONE
     kept = replay(graph, keep_everything(graph), options.budget.covers)
     budget = read_budget(options.budget, subject.profile, kept, console)
-    draws = None if options.draws is None else draw_costs(graph, options.draws, DRAWS_SEED)
     # Each phase has an equal share of the time that is left when it begins.
-    phases = 1 + (draws is not None) + options.baselines
+    phases = 1 + (options.draws is not None) + options.baselines
     solver = replace(options.solver, time_limit_s=limit.part(1 / phases).seconds)
     with console.status("starting", lines_every_s=2.0) as status:
 
         def show(progress: Progress) -> None:
             status.show(progress_line(progress), phase=progress.phase)
 
-        schedule = solve_graph(graph, budget, solver, show, certified=options.certify)
+        certified = options.certify
+        subject, schedule, found = cheapest(subjects, budget, solver, show, certified=certified)
+    if len(subjects) > 1:
+        graph = subject.graph
+        kept = replay(graph, keep_everything(graph), options.budget.covers)
+    draws = None if options.draws is None else draw_costs(graph, options.draws, DRAWS_SEED)
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
     written = bool(schedule.actions) or options.out is not None
     if written:
@@ -80,6 +85,8 @@ def solve(options: SolveOptions, console: Console) -> int:
     document = schedule.model_dump(mode="json", by_alias=True, exclude_none=True)
     if subject.predicted:
         document["predicted_operations"] = predicted_document(subject.predicted)
+    if len(subjects) > 1:
+        document["accumulation"] = show_comparison(console, subjects, found)
     summarise(console, schedule, kept, graph)
     summarise_robustness(console, schedule)
     if options.baselines and not stop_requested():

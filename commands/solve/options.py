@@ -6,7 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from commands.arguments import (
     add_coverage,
@@ -17,7 +17,7 @@ from commands.arguments import (
     add_results,
     count,
     positive,
-    require_home_of_model,
+    require_no_options_of_model,
     selection,
 )
 from devices.errors import InputError
@@ -31,8 +31,8 @@ from solver.options import Coverage, EngineName, FormulationName, Order, SolverO
 class ProfiledModel:
     """A network, and the profile (name or path) with its costs.
 
-    ``model``, ``batch`` and ``optimizer`` are None unless the command line names them. ``strict``:
-    an operation that was not measured is an error; no cost is predicted.
+    ``model``, ``batch``, ``optimizer`` and ``accumulate`` are None unless the command line names
+    them. ``strict``: an operation that was not measured is an error; no cost is predicted.
     """
 
     profile: str
@@ -42,6 +42,7 @@ class ProfiledModel:
     parameters_in: Place
     loss: Loss | None
     train: tuple[str, ...] | None
+    accumulate: int | Literal["auto"] | None
     strict: bool
 
 
@@ -89,7 +90,7 @@ class SolveOptions:
         Raises:
             InputError: Options exclude each other.
         """
-        require_home_of_model(namespace)
+        require_no_options_of_model(namespace)
         if namespace.graph and namespace.ram_budget is None and namespace.export_graph is None:
             raise InputError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
         if namespace.order == "free" and namespace.formulation != "auto":
@@ -114,6 +115,7 @@ class SolveOptions:
                 parameters_in=namespace.parameters_in,
                 loss=namespace.loss,
                 train=selection(namespace),
+                accumulate=namespace.accumulate,
                 strict=namespace.strict,
             ),
             budget=_requested_budget(namespace),

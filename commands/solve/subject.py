@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from devices.profile import DeviceProfile
 from devices.results import Results
 from networks.exported import exported
 from networks.models import build_model
+from networks.training.network import NetworkError
 from networks.training.step import TrainingStep
 from solver.costing.costing import Predicted, cost_graph
 from solver.problem.graph import CostedGraph
@@ -33,33 +35,47 @@ class SolveSubject:
     profile: DeviceProfile | None = None
     predicted: tuple[Predicted, ...] = ()
 
+    @property
+    def parts(self) -> int:
+        """Number of parts of the batch."""
+        return (self.graph.origin and self.graph.origin.accumulate) or 1
 
-def read_subject(
+
+def read_subjects(
     source: Path | ProfiledModel, results: Results, verbose: bool, console: Console
-) -> SolveSubject:
+) -> tuple[SolveSubject, ...]:
     """Read a graph from its file, or make one from a profile and a network.
+
+    With ``--accumulate auto``, make one for every number of parts of the batch, the first of which
+    is one.
 
     Raises:
         DocumentError: A file cannot be used, or there is no such profile.
         ModelError: There is no such model, batch or optimizer.
         CostingError: The profile does not cover the network's operations.
+        NetworkError: The batch cannot be split.
     """
     if isinstance(source, Path):
-        return SolveSubject(read_json(source, CostedGraph))
+        return (SolveSubject(read_json(source, CostedGraph)),)
     profile = resolve_profile(source.profile, results.profiles)
-    step = _training_step(source, profile, results, console)
-    costing = cost_graph(step, profile, strict=source.strict)
-    report_costs(console, costing, verbose)
-    return SolveSubject(costing.graph, profile, costing.predicted)
+    found = []
+    for step in _training_steps(source, profile, results, console):
+        costing = cost_graph(step, profile, strict=source.strict)
+        report_costs(console, costing, verbose)
+        found.append(SolveSubject(costing.graph, profile, costing.predicted))
+    return tuple(found)
 
 
-def _training_step(
+def _training_steps(
     source: ProfiledModel, profile: DeviceProfile, results: Results, console: Console
-) -> TrainingStep:
-    """Build the step of the named network, or of the first one in the profile."""
+) -> Iterator[TrainingStep]:
+    """Build the step of the named network, or of the first one in the profile.
+
+    With ``--accumulate auto``, build it for each divisor of its batch.
+    """
     model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
     batch: int | None = None
-    loss, train = source.loss, source.train
+    loss, train, parts = source.loss, source.train, source.accumulate
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer
@@ -72,15 +88,32 @@ def _training_step(
         if train is None and network.train is not None:
             train = network.train
             taken.append(f"trained {' and '.join(train)}")
+        if parts is None and network.accumulate is not None:
+            parts = network.accumulate
+            taken.append(f"in {parts} parts")
         console.say(f"from profile {profile.name}: {', '.join(taken)}")
-    return build_model(
-        model if source.model is None else exported(source.model, results.networks),
-        source.batch or batch,
-        source.optimizer or optimizer,
-        source.parameters_in,
-        loss=loss,
-        train=train,
-    )
+    if source.model is not None:
+        model = exported(source.model, results.networks)
+
+    def step(number: int) -> TrainingStep:
+        return build_model(
+            model,
+            source.batch or batch,
+            source.optimizer or optimizer,
+            source.parameters_in,
+            loss=loss,
+            train=train,
+            accumulate=number,
+        )
+
+    first = step(parts if isinstance(parts, int) else 1)
+    yield first
+    if parts == "auto":
+        divisors = (each for each in range(2, first.batch + 1) if first.batch % each == 0)
+        try:
+            yield from map(step, divisors)
+        except NetworkError as error:
+            console.say(f"{error}; the batch is solved as a whole")
 
 
 def read_budget(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +97,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     models = [exported(word, options.results.networks) for word in source.models]
     for name in source.profiles:
         profile = resolve_profile(name, options.results.profiles)
-        for model in models:
+        for model, parts in product(models, source.accumulate):
             step = build_model(
                 model,
                 source.batch,
@@ -104,6 +105,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 source.parameters_in,
                 loss=source.loss,
                 train=source.train,
+                accumulate=parts,
             )
             costed = cost_graph(step, profile)
             if costed.predicted:

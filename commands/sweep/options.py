@@ -17,7 +17,7 @@ from commands.arguments import (
     add_results,
     count,
     positive,
-    require_home_of_model,
+    require_no_options_of_model,
     selection,
 )
 from devices.operation import Loss
@@ -28,7 +28,7 @@ from solver.options import Coverage, SolverOptions
 
 @dataclass(frozen=True)
 class ProfiledModels:
-    """Every network with every profile (name or path)."""
+    """Every network with every profile (name or path) and every number of parts of its batch."""
 
     profiles: tuple[str, ...]
     models: tuple[str, ...]
@@ -37,6 +37,7 @@ class ProfiledModels:
     parameters_in: Place
     loss: Loss | None
     train: tuple[str, ...] | None
+    accumulate: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class SweepOptions:
         Raises:
             InputError: Options exclude each other.
         """
-        require_home_of_model(namespace)
+        require_no_options_of_model(namespace)
         return cls(
             graphs=tuple(namespace.graph)
             if namespace.graph is not None
@@ -77,6 +78,7 @@ class SweepOptions:
                 parameters_in=namespace.parameters_in,
                 loss=namespace.loss,
                 train=selection(namespace),
+                accumulate=tuple(namespace.accumulate),
             ),
             ram_budgets=namespace.ram_budgets,
             deadlines=namespace.deadlines,
@@ -123,6 +125,15 @@ def add_options(parser: ArgumentParser) -> None:
         help=f"networks to train: built in, files *.pt2, or net.py:FUNCTION ({DEFAULT_MODEL})",
     )
     add_network(parser)
+    parser.add_argument(
+        "--accumulate",
+        nargs="+",
+        type=count,
+        default=[1],
+        metavar="N",
+        help="take the batch in N equal parts, one after the other, and add their gradients up;"
+        " with several numbers, every network is solved with each of them (1)",
+    )
     add_home(parser)
     parser.add_argument(
         "--ram-budgets",

@@ -20,6 +20,9 @@ KINDS: dict[str, Signature] = {}
 
 _CROSS_ENTROPY = ("rows", "classes")
 
+_SHARE = ("share",)
+"""Share of a part of a batch in the loss of the whole batch; 1 where the batch is not split."""
+
 
 def _logits(a: Attributes, role: str = "logits") -> Operand:
     return matrix(a, role, "rows", "classes")
@@ -32,6 +35,7 @@ define(
     lambda a: (_logits(a), indices(a, "labels", "classes")),
     lambda _: (Operand("loss", (1,)),),
     lambda a: 12 * a["rows"] * a["classes"],
+    scalars=_SHARE,
 )
 define(
     KINDS,
@@ -41,6 +45,7 @@ define(
     lambda a: (_logits(a, "logits_gradient"),),
     lambda a: 12 * a["rows"] * a["classes"],
     in_place={"logits_gradient": "logits"},
+    scalars=_SHARE,
 )
 define(
     KINDS,
@@ -49,6 +54,7 @@ define(
     vectors("prediction", "target"),
     lambda _: (Operand("loss", (1,)),),
     per_element(3),
+    scalars=_SHARE,
 )
 define(
     KINDS,
@@ -58,6 +64,7 @@ define(
     vectors("prediction_gradient"),
     per_element(2),
     in_place={"prediction_gradient": "prediction"},
+    scalars=_SHARE,
 )
 define(  # of the sigmoid of the logits
     KINDS,
@@ -66,6 +73,7 @@ define(  # of the sigmoid of the logits
     vectors("logits", "target"),
     lambda _: (Operand("loss", (1,)),),
     per_element(25),
+    scalars=_SHARE,
 )
 define(
     KINDS,
@@ -75,6 +83,7 @@ define(
     vectors("logits_gradient"),
     per_element(12),
     in_place={"logits_gradient": "logits"},
+    scalars=_SHARE,
 )
 
 define(
@@ -85,20 +94,24 @@ define(
     vectors("next_parameter"),
     per_element(2),
     in_place={"next_parameter": "parameter"},
-    scalars=("learning_rate",),
+    scalars=("learning_rate", "weight_decay"),
     mutates=True,
 )
-define(  # velocity' = momentum · velocity + gradient; parameter' = parameter - rate · velocity'
-    KINDS,
-    "sgd_momentum.update",
-    ELEMENTS,
-    vectors("parameter", "gradient", "velocity"),
-    vectors("next_parameter", "next_velocity"),
-    per_element(4),
-    in_place={"next_parameter": "parameter", "next_velocity": "velocity"},
-    scalars=("learning_rate", "momentum"),
-    mutates=True,
-)
+# velocity' = momentum · velocity + gradient, where the decay of the weight is part of the gradient.
+# parameter' = parameter - rate · velocity', and of Nesterov's (as Sutskever et al. 2013 have it)
+# parameter - rate · (momentum · velocity' + gradient).
+for _kind, _flop in (("sgd_momentum.update", 4), ("sgd_nesterov.update", 6)):
+    define(
+        KINDS,
+        _kind,
+        ELEMENTS,
+        vectors("parameter", "gradient", "velocity"),
+        vectors("next_parameter", "next_velocity"),
+        per_element(_flop),
+        in_place={"next_parameter": "parameter", "next_velocity": "velocity"},
+        scalars=("learning_rate", "momentum", "weight_decay"),
+        mutates=True,
+    )
 
 _MOMENTS = ("first_moment", "second_moment")
 
@@ -113,8 +126,8 @@ def _adam_operands(prefix: str) -> Operands:
     return operands
 
 
-# Adam with decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019). first_rate and
-# second_rate are 1 - beta.
+# Adam with a decay of weights in the gradient (gradient_decay; Kingma and Ba 2015) or apart from it
+# (weight_decay; Loshchilov and Hutter 2019). first_rate and second_rate are 1 - beta.
 define(
     KINDS,
     "adam.update",
@@ -123,6 +136,13 @@ define(
     lambda a: (vector(a, "next_parameter"), *_adam_operands("next_")(a)),
     per_element(14),
     in_place={f"next_{role}": role for role in ("parameter", *_MOMENTS, "corrections")},
-    scalars=("learning_rate", "first_rate", "second_rate", "epsilon", "weight_decay"),
+    scalars=(
+        "learning_rate",
+        "first_rate",
+        "second_rate",
+        "epsilon",
+        "weight_decay",
+        "gradient_decay",
+    ),
     mutates=True,
 )

@@ -60,7 +60,7 @@ def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
             arrays[each.name] = _real_numbers(each, shares, seed)
         else:
             arrays[each.name] = _whole_numbers(each, each.bound, samples, classes, labels, seed)
-    return Batches(step.batch, arrays, constant_inputs(step))
+    return Batches(step.batch, arrays, constant_inputs(step), step.accumulate)
 
 
 def _labels(samples: int, classes: int, seed: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from devices.errors import InputError
 from devices.signatures.matrices import EMBEDDINGS
 from networks.training import StepOp, TrainingStep
+from networks.training.accumulation import part_of
 
 Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
@@ -43,6 +44,8 @@ class SampleInput:
 def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
     """Inputs of which every sample has its own values.
 
+    Of a step that takes its batch in parts, the inputs are those of the whole batch.
+
     Raises:
         DataError: An input does not divide into samples.
     """
@@ -71,12 +74,20 @@ _Uses: TypeAlias = list[tuple[StepOp, int]]
 
 
 def _uses(step: TrainingStep) -> dict[str, _Uses]:
-    """For each input, the operations that read it and the numbers of the operands."""
-    uses: dict[str, _Uses] = {t.name: [] for t in step.tensors if t.kind == "input"}
+    """For each input, the operations that read it and the numbers of the operands.
+
+    Of inputs that belong to parts of the batch, those of the first part stand for all.
+    """
+    name_of = {
+        tensor.name: tensor.name.removesuffix(part_of("", 1, step.accumulate))
+        for tensor in step.tensors
+        if tensor.kind == "input" and tensor.name.endswith(part_of("", 1, step.accumulate))
+    }
+    uses: dict[str, _Uses] = {name: [] for name in name_of.values()}
     for op in step.ops:
-        for number, name in enumerate(op.reads):
-            if name in uses:
-                uses[name].append((op, number))
+        for number, read in enumerate(op.reads):
+            if read in name_of:
+                uses[name_of[read]].append((op, number))
     return uses
 
 
@@ -112,18 +123,20 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
             rows, vocabulary, *_ = op.spec.values
             # Of a table in storage, the operation reads the rows of a batch, as many as indices.
             whole = not step.tensor[op.reads[1]].is_table
-            return "positions" if whole and rows == step.batch * vocabulary else "tokens"
+            samples = step.batch // step.accumulate
+            return "positions" if whole and rows == samples * vocabulary else "tokens"
     return "features"
 
 
 def _of_one_sample(step: TrainingStep, name: str) -> tuple[int, ...]:
-    shape = step.tensor[name].shape
+    shape = step.tensor[part_of(name, 1, step.accumulate)].shape
     assert shape is not None, f"{name} is an input, and every input states its shape"
     outer, *inner = shape
-    if outer % step.batch:
+    samples = step.batch // step.accumulate
+    if outer % samples:
         raise DataError(
             f"{step.title}: the input {name} has {outer} rows, which is not a multiple of"
-            f" {step.batch} samples"
+            f" {samples} samples"
         )
-    each = outer // step.batch
+    each = outer // samples
     return tuple(inner) if each == 1 else (each, *inner)

@@ -47,7 +47,7 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
     if len(set(counts.values())) > 1:
         found = ", ".join(f"{count} of {name}" for name, count in counts.items())
         raise DataError(f"{path}: the arrays have different numbers of samples: {found}")
-    return Batches(step.batch, samples, constant_inputs(step))
+    return Batches(step.batch, samples, constant_inputs(step), step.accumulate)
 
 
 def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:

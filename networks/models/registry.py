@@ -62,6 +62,7 @@ def build_model(
     *,
     loss: Loss | None = None,
     train: Sequence[str] | None = None,
+    accumulate: int = 1,
 ) -> TrainingStep:
     """Build one training step of a built-in network, or of one that PyTorch exported.
 
@@ -70,12 +71,14 @@ def build_model(
             wrote.
         batch: Samples in a step, at least 1. A file has a fixed number of samples, and a built-in
             network one unless stated.
-        optimizer: ``sgd`` or ``momentum``.
+        optimizer: How parameters are updated.
         parameters_in: Home of parameters and optimizer state between steps.
         loss: Loss to add to a file's network that returns predictions.
         train: Which parameters are trained, as
             :func:`~networks.training.selection.select_trained` reads it. If None, a file states it
             itself (``requires_grad``), and built-in networks train all.
+        accumulate: Number of parts of the batch, whose gradients are added up
+            (:mod:`networks.training.accumulation`).
 
     Returns:
         The training step.
@@ -83,7 +86,7 @@ def build_model(
     Raises:
         ModelError: There is no such network or optimizer, ``batch`` is below 1 or not that of the
             file, or ``loss`` is given for a built-in network.
-        NetworkError: ``train`` selects nothing.
+        NetworkError: ``train`` selects nothing, or the batch cannot be split.
         ExportError: The file cannot be read, or has operations that cannot be trained here.
     """
     if optimizer not in _OPTIMIZERS:
@@ -98,7 +101,7 @@ def build_model(
     if train is not None:
         select_trained(network, train)
     step = replace(
-        training_step(network, _OPTIMIZERS[optimizer], file),
+        training_step(network, _OPTIMIZERS[optimizer], file, accumulate),
         loss=loss,
         train=None if train is None else tuple(train),
     )

@@ -13,6 +13,9 @@ has a smaller peak: a layer's input can be freed once the parameter gradient is 
 parameter gradient is in RAM together with the input gradient in any order, because the update must
 wait until the input gradient has read the parameter. An update follows directly after the last
 operation that reads its parameter.
+
+With gradient accumulation (:mod:`networks.training.accumulation`) this is done for one part of the
+batch after the other; the updates follow in the pass of the last part.
 """
 
 from __future__ import annotations
@@ -21,13 +24,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from devices.operation import ELEMENT_BYTES, Operand, OpSpec, Phase
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, Optimizer, Place, TensorKind
+from networks.kinds import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    WEIGHT_DECAY,
+    Optimizer,
+    Place,
+    TensorKind,
+)
+from networks.training.accumulation import split
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
 from networks.training.step import NetworkFile, StepOp, StepTensor, TrainingStep
-
-MOMENTUM = 0.9
-WEIGHT_DECAY = 0.01
 
 # PyTorch's defaults: beta1 = 0.9, beta2 = 0.999.
 _ADAM = {
@@ -36,15 +45,14 @@ _ADAM = {
     "second_rate": 0.001,
     "epsilon": 1e-8,
     "weight_decay": 0.0,
+    "gradient_decay": 0.0,
 }
+_WITH_MOMENTUM = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": 0.0}
 _MOMENTS = ("first_moment", "second_moment", "corrections")
 _UPDATES: Mapping[Optimizer, tuple[str, Mapping[str, float], tuple[str, ...]]] = {
-    "sgd": ("sgd.update", {"learning_rate": LEARNING_RATE}, ()),
-    "momentum": (
-        "sgd_momentum.update",
-        {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM},
-        ("velocity",),
-    ),
+    "sgd": ("sgd.update", {"learning_rate": LEARNING_RATE, "weight_decay": 0.0}, ()),
+    "momentum": ("sgd_momentum.update", _WITH_MOMENTUM, ("velocity",)),
+    "nesterov": ("sgd_nesterov.update", _WITH_MOMENTUM, ("velocity",)),
     "adam": ("adam.update", _ADAM, _MOMENTS),
     "adamw": ("adam.update", {**_ADAM, "weight_decay": WEIGHT_DECAY}, _MOMENTS),
 }
@@ -52,7 +60,10 @@ _UPDATES: Mapping[Optimizer, tuple[str, Mapping[str, float], tuple[str, ...]]] =
 
 
 def training_step(
-    network: Network, optimizer: Optimizer = "sgd", file: NetworkFile | None = None
+    network: Network,
+    optimizer: Optimizer = "sgd",
+    file: NetworkFile | None = None,
+    accumulate: int = 1,
 ) -> TrainingStep:
     """Derive the training step of a network.
 
@@ -60,21 +71,30 @@ def training_step(
         network: Forward pass with a loss.
         optimizer: How parameters are updated.
         file: File that the network was read from.
+        accumulate: Number of parts of the batch, whose gradients are added up.
 
     Returns:
         The step, with parameters in RAM.
 
     Raises:
-        NetworkError: The network has no loss, or a parameter that the loss does not depend on.
+        NetworkError: The network has no loss, a parameter that the loss does not depend on, or an
+            operation that mixes samples, so that its batch cannot be split.
     """
     if network.loss is None:
         raise NetworkError(f"{network.name}: the network has no loss")
     draft = _Draft()
-    for layer in network.layers:
-        _forward(draft, layer)
+    backward = _Backward(draft)
+    sums = [f"{network.loss.name}.sum{number}" for number in range(2, accumulate)]
+    sums.append(network.loss.name)
+    loss = None
+    for part in split(network, accumulate):
+        for layer in part.layers:
+            _forward(draft, layer)
+        assert part.loss is not None
+        loss = part.loss.name if loss is None else _add_loss(draft, loss, part.loss, sums.pop(0))
+        backward.append(part)
     draft.persist(network.loss.name)
-    gradients = _Backward(draft, network).gradients()
-    _add_updates(draft, network, gradients, optimizer)
+    _add_updates(draft, network, backward.gradients, optimizer)
     draft.persist_unchanged_parameters()
     return TrainingStep(
         name=network.name,
@@ -83,6 +103,7 @@ def training_step(
         ops=with_in_place(draft.ops, draft.tensors),
         tensors=tuple(draft.tensors.values()),
         file=file,
+        accumulate=accumulate,
     )
 
 
@@ -152,47 +173,53 @@ def _forward(draft: _Draft, layer: Layer) -> None:
     )
 
 
-class _Backward:
-    """The backward pass over the layers.
+def _add_loss(draft: _Draft, before: str, loss: Value, total: str) -> str:
+    """Add the loss of a part to the sum of those before it."""
+    draft.tensor(total, loss.elements, "activation")
+    spec = OpSpec.of("add.forward", elements=loss.elements)
+    draft.op(total, spec, "forward", (before, loss.name), (total,), {})
+    return total
 
-    ``_gradient`` holds, for each tensor of the forward pass, the name of the sum of its gradient's
-    contributions so far.
+
+class _Backward:
+    """The backward passes over a network, or over one part of its batch after the other.
+
+    ``gradients`` holds, for each tensor of the forward passes, the name of the sum of its
+    gradient's contributions so far.
     """
 
-    def __init__(self, draft: _Draft, network: Network) -> None:
+    def __init__(self, draft: _Draft) -> None:
         self._draft = draft
-        self._network = network
-        self._gradient: dict[str, str] = {}
+        self.gradients: dict[str, str] = {}
         self._sums: dict[str, int] = {}
-        self._needed = network.needing_gradients()
+        self._needed: set[str] = set()
+        self._network = Network("", 1)
 
-    def gradients(self) -> Mapping[str, str]:
-        """Append the backward pass and return the name of each tensor's gradient."""
-        loss, one = self._network.loss, self._network.one
+    def append(self, network: Network) -> None:
+        """Append the backward pass of a network or part."""
+        self._network, self._needed = network, network.needing_gradients()
+        loss, one = network.loss, network.one
         if loss is not None and one is not None:
-            self._gradient[loss.name] = one.name
+            self.gradients[loss.name] = one.name
             self._draft.tensor(one.name, one.elements, one.kind, home="ram")
-        for layer in reversed(self._network.layers):
+        for layer in reversed(network.layers):
             output = layer.writes[0]
-            reached = output == self._network.loss or any(
-                value.name in self._gradient for value in layer.writes
-            )
+            reached = output == loss or any(value.name in self.gradients for value in layer.writes)
             if not reached or output.name not in self._needed:
                 continue
             self._require_gradients(layer)
             self._differentiate(layer)
             for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
                 if operand.role in layer.spec.signature.passes:
-                    self._contribute(value, self._gradient[output.name])
-        return self._gradient
+                    self._contribute(value, self.gradients[output.name])
 
     def _differentiate(self, layer: Layer) -> None:
         read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}
         tensor = {role: value.name for role, value in read.items()}
         for operand, value in zip(layer.spec.writes, layer.writes, strict=True):
             tensor[operand.role] = value.name
-            if value.name in self._gradient:
-                tensor[f"{operand.role}_gradient"] = self._gradient[value.name]
+            if value.name in self.gradients:
+                tensor[f"{operand.role}_gradient"] = self.gradients[value.name]
         for spec in self._gradient_specs(layer, read):
             for operand in spec.reads:
                 if operand.role not in tensor:
@@ -222,7 +249,7 @@ class _Backward:
     def _of_whole(self, layer: Layer, operand: Operand, gradient: str) -> str:
         """A gradient of this layer's loss as one of the loss of which that is a part."""
         output = layer.writes[0]
-        whole = self._gradient.get(output.name)
+        whole = self.gradients.get(output.name)
         one = self._network.one
         if whole is None or one is None or whole == one.name or not is_loss(layer):
             return gradient
@@ -269,13 +296,13 @@ class _Backward:
         """
         if value.name not in self._needed:
             return
-        before = self._gradient.get(value.name)
+        before = self.gradients.get(value.name)
         if before is None:
-            self._gradient[value.name] = gradient
+            self.gradients[value.name] = gradient
             return
         self._sums[value.name] = self._sums.get(value.name, 0) + 1
         layer = f"{value.name}.gradient_sum{self._sums[value.name]}"
-        self._gradient[value.name] = self._draft.tensor(layer, value.elements, "gradient")
+        self.gradients[value.name] = self._draft.tensor(layer, value.elements, "gradient")
         spec = OpSpec.of("gradient.accumulate", elements=value.elements)
         self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
 

@@ -25,6 +25,8 @@ GATES: Mapping[Cell, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 NORM_EPSILON = 1e-5
 # Share of the new batch in the running statistics (Ioffe and Szegedy 2015; PyTorch's default).
 STATISTICS_MOMENTUM = 0.1
+# Scalars of a loss whose batch is not split.
+WHOLE_LOSS = {"share": 1.0}
 
 
 class NetworkError(InputError):
@@ -454,14 +456,14 @@ class Network:
         *leading, classes = logits.shape
         rows = math.prod(leading)
         spec = OpSpec.of("softmax_cross_entropy.forward", rows=rows, classes=classes)
-        self.loss = self._layer(name, spec, logits, labels)
+        self.loss = self._layer(name, spec, logits, labels, scalars=WHOLE_LOSS)
         return self.loss
 
     def mean_squared_error(self, name: str, prediction: Value, target: Value) -> Value:
         """Append the loss, a mean over elements, which ends the network."""
         self._same_shape(name, prediction, target)
         spec = OpSpec.of("mean_squared_error.forward", elements=prediction.elements)
-        self.loss = self._layer(name, spec, prediction, target)
+        self.loss = self._layer(name, spec, prediction, target, scalars=WHOLE_LOSS)
         return self.loss
 
     # --- appending a layer --------------------------------------------------------------------

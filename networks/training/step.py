@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
 
@@ -90,7 +91,8 @@ class TrainingStep:
     """All operations and tensors of one training step.
 
     ``parameters_in`` is the home of parameters and optimizer state between steps. ``file`` is
-    absent for a built-in network. ``loss`` was added to the file's network, and ``train`` selected
+    absent for a built-in network. ``accumulate`` is the number of parts of the batch, each of which
+    has inputs of its own. ``loss`` was added to the file's network, and ``train`` selected
     the trained parameters; they are None where the network states both itself.
     """
 
@@ -103,6 +105,7 @@ class TrainingStep:
     file: NetworkFile | None = None
     loss: Loss | None = None
     train: tuple[str, ...] | None = None
+    accumulate: int = 1
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -156,19 +159,51 @@ class TrainingStep:
                 root[written] = root[read]
         return root
 
-    def at_learning_rate(self, rate: float) -> TrainingStep:
-        """The same step with another learning rate in all updates."""
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of all updates; 0 without updates."""
+        rates = (op.scalars["learning_rate"] for op in self.ops if "learning_rate" in op.scalars)
+        return next(rates, 0.0)
 
-        def scaled(op: StepOp) -> StepOp:
+    def updating_with(
+        self,
+        *,
+        learning_rate: float | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+    ) -> TrainingStep:
+        """The same step with other numbers in all updates.
+
+        Args:
+            learning_rate: The learning rate; None leaves it.
+            momentum: The momentum of the velocity; None leaves it.
+            weight_decay: The decay, which Adam adds to the gradient as PyTorch's Adam and SGD do;
+                None leaves it.
+
+        Raises:
+            InputError: The step's optimizer has no momentum.
+        """
+        decay = "gradient_decay" if self.optimizer == "adam" else "weight_decay"
+        wanted = {"learning_rate": learning_rate, "momentum": momentum, decay: weight_decay}
+        changed = {name: value for name, value in wanted.items() if value is not None}
+
+        def updated(op: StepOp) -> StepOp:
             if "learning_rate" not in op.scalars:
                 return op
-            return replace(op, scalars={**op.scalars, "learning_rate": rate})
+            for name in changed:
+                if name not in op.scalars:
+                    raise InputError(
+                        f"{self.title}: the optimizer {self.optimizer} has no {name}",
+                        remedy="solve with --optimizer momentum or nesterov",
+                    )
+            return replace(op, scalars={**op.scalars, **changed})
 
-        return replace(self, ops=tuple(map(scaled, self.ops)))
+        return replace(self, ops=tuple(map(updated, self.ops)))
 
     @property
     def title(self) -> str:
         """Name, batch size, and what is not as usual, for messages."""
         trained = "" if self.train is None else f", training {' and '.join(self.train)}"
+        parts = f", in {self.accumulate} parts" if self.accumulate > 1 else ""
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
-        return f"{self.name}, batch {self.batch}{trained}{home}"
+        return f"{self.name}, batch {self.batch}{parts}{trained}{home}"

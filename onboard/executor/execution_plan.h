@@ -29,9 +29,9 @@ typedef struct {
     uint8_t verb;
     uint8_t last_step;    /* JW_DO_PAGE_IN: read the copy written by the last complete step */
     uint8_t asynchronous; /* transfers: later actions need not wait for it */
-    uint8_t unused;
-    uint16_t waits_for; /* the first `waits_for` transfers of the step must be over before it */
-    uint16_t index;     /* see jw_verb */
+    uint8_t gradient;     /* JW_DO_PROBE: the bytes are a parameter's gradient */
+    uint16_t waits_for;   /* the first `waits_for` transfers of the step must be over before it */
+    uint16_t index;       /* see jw_verb */
     uint32_t address, bytes; /* in the arena; unused by JW_DO_COMPUTE */
     uint32_t to;             /* JW_DO_MOVE: address in the arena */
 } jw_action;
@@ -46,6 +46,7 @@ typedef struct {
     uint8_t read_count, write_count;
     uint8_t seeded; /* number of scalars if the last one is a seed, which differs between steps;
                        0 without a seed */
+    uint8_t rated;  /* number of scalars if the first one is a learning rate; 0 without one */
 } jw_compute;
 
 /* Place of a page-out in the step's part of the storage; it takes whole pages. */

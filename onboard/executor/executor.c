@@ -214,8 +214,22 @@ static void move_seed_on(float *scalars, const jw_compute *op, uint32_t steps) {
     memcpy(&scalars[op->seeded - 1], &seed, sizeof seed);
 }
 
+/* Scalars of an operation in this step; `own` has room for those that differ between steps. */
+static const float *scalars_of(const jw_executor *e, const jw_compute *op, float *own) {
+    if (op->seeded) {
+        move_seed_on(own, op, e->steps);
+        return own;
+    }
+    if (op->rated && e->learning_rate) {
+        memcpy(own, op->scalars, op->rated * sizeof *own);
+        own[0] = *e->learning_rate;
+        return own;
+    }
+    return op->scalars;
+}
+
 static void compute(const jw_executor *e, const jw_compute *op) {
-    float seeded[JW_MAX_SCALARS];
+    float own[JW_MAX_SCALARS];
     const void *reads[JW_MAX_OPERANDS];
     void *writes[JW_MAX_OPERANDS];
     const uint32_t *address = op->operands;
@@ -226,12 +240,14 @@ static void compute(const jw_executor *e, const jw_compute *op) {
         writes[i] = e->arena + *address++;
     }
     void *workspace = op->workspace == JW_NOWHERE ? NULL : e->arena + op->workspace;
-    if (op->seeded) {
-        move_seed_on(seeded, op, e->steps);
-    }
-    const jw_call call = {op->attributes, op->seeded ? seeded : op->scalars, reads, writes,
-                          workspace};
+    const jw_call call = {op->attributes, scalars_of(e, op, own), reads, writes, workspace};
     op->run(&call);
+}
+
+static const char *block_while_taken(jw_executor *e, const void *of) {
+    const jw_action *probe = of;
+    e->take_gradient(e->taker, e->arena + probe->address, probe->bytes);
+    return NULL;
 }
 
 static bool is_transfer(const jw_executor *e, const jw_action *action) {
@@ -263,6 +279,9 @@ static const char *act(jw_executor *e, const jw_action *action) {
     case JW_DO_PROBE:
         if (e->watched) {
             e->plan->memory->probed[action->index] = jw_checksum_of(memory, action->bytes);
+        }
+        if (action->gradient && e->take_gradient) {
+            return block(e, block_while_taken, action);
         }
         break;
     case JW_DO_GUARD:

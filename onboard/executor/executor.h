@@ -30,6 +30,10 @@ typedef struct {
     uint64_t (*clock_ns)(void);       /* NULL: no spans and no blocked_ns */
     uint64_t (*running_ns)(void);     /* processor time of this thread; NULL: no blocked_ns */
     uint32_t steps;                   /* steps begun so far, from which seeds follow */
+    const float *learning_rate;       /* of all updates; NULL: as the plan states it */
+    /* Called with each gradient before the update that reads it; NULL: none is wanted. */
+    void (*take_gradient)(void *taker, const unsigned char *gradient, uint32_t bytes);
+    void *taker;
 
     /* Results of a step. */
     uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor, except

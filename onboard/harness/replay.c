@@ -142,6 +142,20 @@ static jw_line_result fetch_rows(jw_replay *replay, jw_text *text) {
                : JW_LINE_REFUSED;
 }
 
+static jw_line_result rate(jw_replay *replay, jw_text *text) {
+    const char *bits = jw_text_value(text, "learning_rate");
+    float learning_rate = 0;
+    if (!text->error && !jw_parse_float_bits(bits, &learning_rate)) {
+        jw_text_fail(text, "learning_rate", "is not a number of eight hexadecimal digits");
+    }
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    replay->learning_rate = learning_rate;
+    replay->executor.learning_rate = &replay->learning_rate;
+    return JW_LINE_READ;
+}
+
 static jw_line_result commit(jw_replay *replay, jw_text *text) {
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
@@ -279,8 +293,9 @@ bool jw_replay_measures(const char *word) {
 }
 
 static bool is_known(const char *word) {
-    static const char *const known[] = {"keep",     "commit",  "train", "probes",    "spans",
-                                        "counters", "recover", "fetch", "keep_rows", "fetch_rows"};
+    static const char *const known[] = {"keep",      "commit",     "rate",     "train",
+                                        "probes",    "spans",      "counters", "recover",
+                                        "keep_rows", "fetch_rows", "fetch"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -311,6 +326,9 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     }
     if (strcmp(word, "commit") == 0) {
         return commit(replay, text);
+    }
+    if (strcmp(word, "rate") == 0) {
+        return rate(replay, text);
     }
     if (strcmp(word, "train") == 0) {
         return train(replay, text, record);

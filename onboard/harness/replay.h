@@ -7,6 +7,8 @@
  *   keep_rows table=0 first=0 count=8 address=0
  *                                  the same for rows of a table; overwrites what follows them
  *   commit                         after the last `keep`: complete step number 0
+ *   rate learning_rate=3c23d70a    learning rate of the next steps, as bits of float32; without this
+ *                                  line it is that of the plan
  *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena
  *   probes first=0                 checksums of the last watched step, from this index on, as many
  *                                  as fit into an answer: `probes first=0 values=0badf00d,...`
@@ -46,8 +48,9 @@ typedef struct {
 
     jw_executor executor; /* its plan is NULL before `replay` */
     jw_store store;
-    uint32_t steps;  /* completed since `replay` */
-    char blamed[24]; /* `action 12:`, for errors */
+    uint32_t steps;      /* completed since `replay` */
+    float learning_rate; /* of the last `rate` */
+    char blamed[24];     /* `action 12:`, for errors */
 } jw_replay;
 
 /* Whether jw_replay_line would measure. The platform stops communicating before that. */

@@ -12,7 +12,7 @@
 
 #define JW_MAX_ATTRIBUTES 17
 #define JW_MAX_OPERANDS 8
-#define JW_MAX_SCALARS 5
+#define JW_MAX_SCALARS 6
 
 /* Arguments of a kernel. */
 typedef struct {

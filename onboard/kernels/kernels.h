@@ -201,9 +201,9 @@ size_t jw_matmul_forward_workspace(const int32_t *attributes);
 size_t jw_matmul_left_gradient_workspace(const int32_t *attributes);
 size_t jw_matmul_right_gradient_workspace(const int32_t *attributes);
 
-/* prediction, target [elements] -> loss [1] */
+/* prediction, target [elements] -> loss [1]; scalar share */
 void jw_mean_squared_error_forward(const jw_call *call);
-/* prediction, target [elements] -> prediction_gradient [elements] */
+/* prediction, target [elements] -> prediction_gradient [elements]; scalar share */
 void jw_mean_squared_error_input_gradient(const jw_call *call);
 
 /* left, right [elements] -> output [elements]; or output_gradient and one factor -> the gradient of
@@ -267,14 +267,16 @@ void jw_strided_copy_forward(const jw_call *call);
 /* output_gradient [size0, ..., size5] -> input_gradient [source]; pad is the reverse of the two */
 void jw_strided_copy_input_gradient(const jw_call *call);
 
-/* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
+/* parameter, gradient [elements] -> next_parameter [elements]; scalars: learning_rate,
+ * weight_decay */
 void jw_sgd_update(const jw_call *call);
 /* parameter, gradient, velocity [elements] -> next_parameter, next_velocity [elements]; scalars:
- * learning_rate, momentum */
+ * learning_rate, momentum, weight_decay */
 void jw_sgd_momentum_update(const jw_call *call);
+void jw_sgd_nesterov_update(const jw_call *call);
 /* parameter, gradient, first_moment, second_moment [elements], corrections [2] ->
  * next_parameter, next_first_moment, next_second_moment, next_corrections; scalars: learning_rate,
- * first_rate, second_rate, epsilon, weight_decay */
+ * first_rate, second_rate, epsilon, weight_decay (AdamW's), gradient_decay (Adam's) */
 void jw_adam_update(const jw_call *call);
 
 /* Activations: input [elements] -> output [elements]; scalars of clamp: lowest, highest; of
@@ -328,7 +330,7 @@ void jw_square_root_input_gradient(const jw_call *call);
 /* input [elements] -> output [elements], or the same for gradients; scalar factor */
 void jw_multiply_number(const jw_call *call);
 
-/* logits, target [elements] -> loss [1] */
+/* logits, target [elements] -> loss [1]; scalar share */
 void jw_binary_cross_entropy_forward(const jw_call *call);
 /* logits, target [elements] -> logits_gradient [elements] */
 void jw_binary_cross_entropy_input_gradient(const jw_call *call);
@@ -337,9 +339,9 @@ void jw_binary_cross_entropy_input_gradient(const jw_call *call);
 void jw_softmax_forward(const jw_call *call);
 /* output, output_gradient [rows, columns] -> input_gradient [rows, columns] */
 void jw_softmax_input_gradient(const jw_call *call);
-/* logits [rows, classes], labels [rows] -> loss [1] */
+/* logits [rows, classes], labels [rows] -> loss [1]; scalar share */
 void jw_softmax_cross_entropy_forward(const jw_call *call);
-/* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes] */
+/* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes]; scalar share */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
 
 /* input [batch, channels, in_height, in_width] -> output [batch, channels, out_height, out_width];

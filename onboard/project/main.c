@@ -229,6 +229,7 @@ int main(int argc, char **argv) {
     }
     const uint64_t begin_ns = clock_ns();
     for (uint32_t i = 0; i < steps; i++) {
+        executor.learning_rate = plan_learning_rate(number);
         load_batch(&data, number++);
         run_step(&executor);
         print_step(plan, number);

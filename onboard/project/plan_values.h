@@ -29,6 +29,9 @@ extern const char *const plan_probe_names[];
 /* CRC-32 of plan.c, which is also in training.bin. */
 extern const uint32_t plan_fingerprint;
 
+/* Learning rate of a step, the first being 0; NULL: that of the plan. */
+const float *plan_learning_rate(uint32_t step);
+
 /* Name of the first operation whose compiled kernel needs more workspace than the plan has; NULL if
  * there is none. Call it once before the first step: the workspace of a kernel depends on the
  * machine that it is compiled for. */

@@ -242,12 +242,14 @@ class _Plan:
         for op in computes:
             workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
             names = op.spec.signature.scalars
-            seeded = len(names) if "seed" in names else 0  # a seed is the last scalar
+            # A seed is the last scalar, a learning rate the first.
+            seeded = len(names) if "seed" in names else 0
+            rated = len(names) if "learning_rate" in names else 0
             yield (
                 f"    {c_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
                 f" {self.shared.scalars(op.spec, op.scalars)}, operands_{self.index} + {begin},"
-                f" {workspace}, {len(op.reads)}, {len(op.writes)}, {seeded}}},\n"
+                f" {workspace}, {len(op.reads)}, {len(op.writes)}, {seeded}, {rated}}},\n"
             )
             begin += len(op.reads) + len(op.writes)
 
@@ -319,18 +321,20 @@ class _Plan:
 
 def _action(action: Action, index: int) -> str:
     verb, described, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
-    last_step = asynchronous = to = 0
+    last_step = asynchronous = gradient = to = 0
     match action.does:
         case PageOut(asynchronous=asynchronous_) | RowsIn(asynchronous=asynchronous_):
             asynchronous = int(asynchronous_)
         case PageIn(of=of, asynchronous=asynchronous_):
             last_step, asynchronous = int(of == "last step"), int(asynchronous_)
+        case Probe(what=what):
+            gradient = int(what == "gradient")
         case Move(to=to_):
             to = to_
         case _:
             pass
     numbers = (
-        f"{last_step}, {asynchronous}, 0, {action.waits_for}, {index},"
+        f"{last_step}, {asynchronous}, {gradient}, {action.waits_for}, {index},"
         f" {block.address}, {block.bytes}, {to}"
     )
     return f"    {{{verb}, {numbers}}}, {c_comment(described)}\n"

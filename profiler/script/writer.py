@@ -48,11 +48,13 @@ _SCALARS = {
     "first_rate": 0.1,
     "second_rate": 0.001,
     "weight_decay": 0.0,
+    "gradient_decay": 0.0,
     "lowest": -0.5,
     "momentum": 0.9,
     "probability": 0.5,
     "scale": 0.125,
     "seed": 1.0,
+    "share": 1.0,
     "slope": 0.01,
 }
 

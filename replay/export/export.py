@@ -113,7 +113,7 @@ def c_project(
         "README.md": _readme(plan, layout, footprint, compilation, provenance),
         "plan.c": source,
         "plan_addresses.h": addresses_header(plan, layout, training),
-        "plan_values.c": values_source(plan, workspace_bytes, queries, mark),
+        "plan_values.c": values_source(plan, workspace_bytes, queries, mark, training.rates),
     }
     files = {
         "LICENSE": LICENSE.read_bytes(),

@@ -12,6 +12,7 @@ from devices.errors import InputError
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
 from networks.data import generated_batches
+from networks.rates import RateSchedule
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
@@ -37,6 +38,21 @@ class ScheduleProject:
     blas: bool
 
 
+@dataclass(frozen=True)
+class LearningRates:
+    """Learning rates of the example.
+
+    Attributes:
+        highest: the highest; None for the optimizer's own.
+        course: how it changes over ``steps`` steps; None for the same rate in every step.
+        steps: number of steps; later ones have the rate of the last.
+    """
+
+    highest: float | None = None
+    course: RateSchedule | None = None
+    steps: int = 1
+
+
 def schedule_project(
     graph: CostedGraph,
     schedule: Schedule,
@@ -44,6 +60,7 @@ def schedule_project(
     profile: DeviceProfile | None,
     description: DeviceDescription | None,
     seed: int,
+    rates: LearningRates,
 ) -> ScheduleProject:
     """Make the C project of a schedule.
 
@@ -54,6 +71,7 @@ def schedule_project(
         profile: the graph's profile; None where this computer does not have it.
         description: the board that the project is for; None for any board.
         seed: seed of initial values and samples.
+        rates: learning rates of the example.
 
     Raises:
         InputError: the graph has no origin, is not from the profile, the kernels differ from the
@@ -61,6 +79,7 @@ def schedule_project(
         LoweringError: the schedule cannot be run on a board.
     """
     step = training_step_of(graph)
+    step = step.updating_with(learning_rate=rates.highest)
     assert graph.origin is not None
     origin = graph.origin
     workspace_bytes = planned_workspace(step, graph)
@@ -74,7 +93,7 @@ def schedule_project(
         plan,
         _storage(plan, description),
         workspace_bytes,
-        _training(step, seed),
+        _training(step, seed, rates),
         _compilation(origin, profile, description),
         _provenance(origin, graph.energy_source, schedule, name, step.title),
     )
@@ -115,10 +134,12 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
     return description.storage
 
 
-def _training(step: TrainingStep, seed: int) -> TrainingData:
+def _training(step: TrainingStep, seed: int, rates: LearningRates) -> TrainingData:
     batches = generated_batches(step, _BATCHES * step.batch, seed)
     return TrainingData(
-        initial_values(step, seed), [batches.batch(index) for index in range(_BATCHES)]
+        initial_values(step, seed),
+        [batches.batch(index) for index in range(_BATCHES)],
+        () if rates.course is None else rates.course.rates(step.learning_rate, rates.steps),
     )
 
 

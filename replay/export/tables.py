@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import textwrap
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +31,13 @@ class TrainingData:
     Attributes:
         initial: initial values of parameters, optimizer state and running statistics, by name.
         batches: at least one; each has a value for every other input of a step.
+        rates: learning rates of the first steps, of which the last holds for all later ones; empty
+            if all steps have that of the plan.
     """
 
     initial: Mapping[str, Array]
     batches: Sequence[Mapping[str, Array]]
+    rates: Sequence[float] = ()
 
 
 def fingerprint(plan_source: str) -> int:
@@ -156,6 +160,7 @@ def values_source(
     workspace_bytes: Mapping[OpSpec, int],
     queries: Mapping[str, str],
     plan_fingerprint: int,
+    rates: Sequence[float] = (),
 ) -> str:
     """Contents of ``plan_values.c``, which defines what ``project/plan_values.h`` declares.
 
@@ -164,6 +169,7 @@ def values_source(
         workspace_bytes: workspace by operation, with which the plan was lowered.
         queries: the functions of :func:`workspace_queries`.
         plan_fingerprint: the :func:`fingerprint` of ``plan.c``.
+        rates: as in :class:`TrainingData`.
     """
     inputs = [
         f"{{{c_string(name)}, {block.address}, {block.bytes}}}"
@@ -188,6 +194,7 @@ def values_source(
         *_table("const char *const plan_probe_names", probes, "NULL"),
         f"const uint32_t plan_fingerprint = 0x{plan_fingerprint:08x}u;",
         "",
+        *_learning_rate(rates),
         "typedef struct {",
         "    const char *name;",
         "    size_t (*needed)(const int32_t *attributes);",
@@ -207,6 +214,26 @@ def values_source(
         "",
     ]  # fmt: skip
     return "\n".join(lines)
+
+
+def _learning_rate(rates: Sequence[float]) -> Iterator[str]:
+    """Definition of the function that ``project/plan_values.h`` declares."""
+    if not rates:
+        yield from ("const float *plan_learning_rate(uint32_t step) {", "    (void)step;")
+        yield from ("    return NULL;", "}", "")
+        return
+    numbers = textwrap.wrap(" ".join(f"{float(np.float32(rate)).hex()}f," for rate in rates), 96)
+    yield from (
+        "const float *plan_learning_rate(uint32_t step) {",
+        "    static const float rates[] = {",
+    )
+    yield from (f"        {line}" for line in numbers)
+    yield from (
+        "    };",
+        f"    return &rates[step < {len(rates)}u ? step : {len(rates) - 1}u];",
+        "}",
+        "",
+    )
 
 
 def _workspaces(

@@ -25,7 +25,7 @@ from replay.lowering.values import (
     input_tensors,
     kept_tables,
     kept_values,
-    losses,
+    outputs,
     trained_parameter,
 )
 from replay.lowering.walk import Walk
@@ -132,7 +132,9 @@ def unscheduled(
             actions.append(Action(Probe(parameter, "gradient", block_of(gradient))))
         needed = 0 if workspace_bytes is None else workspace_bytes[op.spec]
         actions.append(Action(_unscheduled_op(op, address, ArenaRange(end, needed))))
-    actions.extend(Action(Probe(loss.name, "loss", block_of(loss.name))) for loss in losses(step))
+    actions.extend(
+        Action(Probe(tensor.name, what, block_of(tensor.name))) for tensor, what in outputs(step)
+    )
     actions.extend(Action(value.probe(address[value.result])) for value in kept)
     actions.extend(
         Action(RowsOut(name, block_of(name), number)) for name, number in found.number.items()

@@ -100,7 +100,15 @@ def input_tensors(step: TrainingStep) -> Iterator[StepTensor]:
 
 
 def losses(step: TrainingStep) -> Iterator[StepTensor]:
-    return (tensor for tensor in step.tensors if tensor.kind == "activation" and tensor.persist)
+    return (tensor for tensor, what in outputs(step) if what == "loss")
+
+
+def outputs(step: TrainingStep) -> Iterator[tuple[StepTensor, Observed]]:
+    """Activations that remain when a step ends: losses, and predictions, which a loss reads."""
+    read = {name for op in step.ops for name in op.reads}
+    for tensor in step.tensors:
+        if tensor.kind == "activation" and tensor.persist:
+            yield tensor, "prediction" if tensor.name in read else "loss"
 
 
 def trained_parameter(update: StepOp) -> tuple[str, str] | None:

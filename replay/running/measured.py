@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class ReplayRecord:
         power: samples of the meter for a picture.
         losses: one for each step, if the plan has a loss.
         values: kept tensors after the last step, flat, by name; empty if the run was interrupted.
+        gradients: those of the last step, if they were asked for, flat, by parameter.
+        predictions: those of each step of an evaluation, flat.
     """
 
     plan: ExecutionPlan
@@ -48,6 +50,8 @@ class ReplayRecord:
     power: PowerSamples | None
     losses: tuple[float, ...]
     values: Mapping[str, NDArray[np.float32]]
+    gradients: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    predictions: tuple[NDArray[np.float32], ...] = ()
 
     @property
     def sound_steps(self) -> tuple[MeasuredStep, ...]:
@@ -119,6 +123,8 @@ def replay_record(
         memory=records.memory,
         power=power_samples(trace, [(trial.start_ns, trial.end_ns) for trial in metered]),
         losses=script.losses(dumped),
+        gradients=script.gradients(dumped),
+        predictions=script.predictions(dumped),
         values=script.values(dumped),
     )
 
@@ -132,8 +138,10 @@ def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: 
     is_whole = (
         len(record.steps) == steps
         and all((len(s.spans), len(s.checksums)) == expected for s in record.steps)
-        and len(record.losses) == script.loss_count
-        and len(record.values) == len(script.dumped)
+        and len(record.losses) == script.count("loss")
+        and len(record.gradients) == script.count("gradient")
+        and len(record.predictions) == script.count("prediction")
+        and len(record.values) == script.count("kept")
         and record.counters is not None
     )
     if not is_whole:

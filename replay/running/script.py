@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
-from devices.plan import ArenaRange, ExecutionPlan, Kept
+from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed
+from profiler.building.plan_source import scalar_bits
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
@@ -62,6 +63,21 @@ class ReplayTarget:
 
 
 @dataclass(frozen=True)
+class Returned:
+    """A value that the board returns.
+
+    Attributes:
+        what: ``kept``: a kept tensor after the last step; otherwise a value of one step.
+        tensor: the tensor's name.
+        bytes: its size.
+    """
+
+    what: Observed | Literal["kept"]
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Script:
     """Script of a replay, and what its answers mean.
 
@@ -69,37 +85,56 @@ class Script:
         text: the lines for the harness.
         data: the bytes that ``load`` lines refer to.
         windows: the window of each record, by the record's id.
-        dumped: the tensors that the board returns after the losses, in this order.
-        loss_count: number of losses that the board returns, one after each step.
+        returned: the values that the board returns, in this order.
     """
 
     text: str
     data: bytes
     windows: tuple[Window, ...]
-    dumped: tuple[Kept, ...]
-    loss_count: int = 0
+    returned: tuple[Returned, ...]
+
+    def count(self, what: Observed | Literal["kept"]) -> int:
+        """Number of values of this sort that the board returns."""
+        return sum(each.what == what for each in self.returned)
 
     def losses(self, dumped: bytes) -> tuple[float, ...]:
         """Losses of the finished steps; empty if the plan has no loss."""
-        whole = len(dumped) // ELEMENT_BYTES
-        count = min(self.loss_count, whole)
-        return tuple(map(float, np.frombuffer(dumped, dtype="<f4", count=count)))
+        return tuple(float(loss[0]) for _, loss in self._found(dumped, "loss"))
+
+    def gradients(self, dumped: bytes) -> dict[str, NDArray[np.float32]]:
+        """Gradients of the last step, flat, by parameter; empty if they were not asked for."""
+        return dict(self._found(dumped, "gradient"))
+
+    def predictions(self, dumped: bytes) -> tuple[NDArray[np.float32], ...]:
+        """Predictions of the finished steps of an evaluation, flat."""
+        return tuple(values for _, values in self._found(dumped, "prediction"))
 
     def values(self, dumped: bytes) -> dict[str, NDArray[np.float32]]:
-        """Values of the tensors whose bytes are complete, flat, by name."""
-        values: dict[str, NDArray[np.float32]] = {}
-        begin = self.loss_count * ELEMENT_BYTES
-        for kept in self.dumped:
-            content = dumped[begin : begin + kept.bytes]
-            if len(content) < kept.bytes:
-                break
-            values[kept.tensor] = np.frombuffer(content, dtype="<f4")
-            begin += kept.bytes
-        return values
+        """Values of the kept tensors whose bytes are complete, flat, by name."""
+        return dict(self._found(dumped, "kept"))
+
+    def _found(
+        self, dumped: bytes, what: Observed | Literal["kept"]
+    ) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        begin = 0
+        for each in self.returned:
+            content = dumped[begin : begin + each.bytes]
+            if len(content) < each.bytes:
+                return
+            if each.what == what:
+                yield each.tensor, np.frombuffer(content, dtype="<f4")
+            begin += each.bytes
 
 
 def training_script(
-    target: ReplayTarget, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
+    target: ReplayTarget,
+    initial: Values,
+    batches: Sequence[Values],
+    *,
+    steps: int,
+    watched: bool,
+    gradients: bool = False,
+    rates: Sequence[float] | None = None,
 ) -> Script:
     """Write the script of a training run.
 
@@ -113,6 +148,9 @@ def training_script(
         batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
+        gradients: whether the last step returns its gradients; a Linux board can.
+        rates: learning rates of the steps, of which the last holds for all later ones; None for
+            that of the plan.
 
     Raises:
         ValueError: values are missing, or differ in size from the plan's.
@@ -127,34 +165,42 @@ def training_script(
     ]
     if not placed:
         raise ValueError(f"{plan.name}: there is no batch to train on")
-    losses = [probe.block for probe in plan.probes if probe.what == "loss"]
+    results = [probe for probe in plan.probes if probe.what in {"loss", "prediction"}]
     windows: list[Window] = [*map(StepWindow, range(steps))]
     if target.settings.idle_s:
         windows = [IdleWindow("before"), *windows, IdleWindow("after")]
     for id_, window in enumerate(windows):
         if isinstance(window, StepWindow):
             lines += placed[window.index % len(placed)]
+            if rates is not None:
+                rate = rates[min(window.index, len(rates) - 1)]
+                bits = scalar_bits("learning_rate", rate)
+                lines.append(f"rate learning_rate={bits:08x}")
+            if gradients and window.index == steps - 1:
+                lines.append(writer.gradients())
             lines.append(f"train id={id_} watched={int(watched)}")
-            lines += [f"dump address={b.address} bytes={b.bytes}" for b in losses]
+            lines += [writer.returned(each.what, each.tensor, each.block) for each in results]
             lines += writer.observations() if watched else []
         else:
             lines += idle_lines(id_, target.settings)
     lines.append("counters")
     in_ram = [kept for kept in plan.kept if kept.address is not None]
     stored = _dumped(plan, [kept for kept in plan.kept if kept.address is None])
-    lines += [f"dump address={kept.address} bytes={kept.bytes}" for kept in in_ram]
+    for kept in in_ram:
+        assert kept.address is not None
+        block = ArenaRange(kept.address, kept.bytes)
+        lines.append(writer.returned("kept", kept.tensor, block))
     lines += writer.fetched(stored)
     if plan.pages and not target.is_firmware:
         lines.append("forget")
-    dumped = (*in_ram, *stored)
-    return writer.script(lines, windows, dumped, anew=True, loss_count=steps * len(losses))
+    return writer.script(lines, windows, anew=True)
 
 
 def recovery_script(target: ReplayTarget) -> Script:
     """Write the script that reads the last complete step from storage, and keeps it there."""
     writer = _Writer(target)
     kept = _dumped(target.plan, target.plan.kept)
-    return writer.script(["recover", *writer.fetched(kept)], (), kept, anew=False)
+    return writer.script(["recover", *writer.fetched(kept)], (), anew=False)
 
 
 def clearing_script(target: ReplayTarget) -> str | None:
@@ -175,6 +221,7 @@ class _Writer:
     target: ReplayTarget
     _data: list[bytes] = field(default_factory=list)
     _data_bytes: int = 0
+    _returned: list[Returned] = field(default_factory=list)
     _added: dict[int, tuple[NDArray[Any], int]] = field(default_factory=dict)
     """Arrays that were added, and where they begin, by identity."""
 
@@ -182,23 +229,28 @@ class _Writer:
     def _plan(self) -> ExecutionPlan:
         return self.target.plan
 
-    def script(
-        self,
-        lines: Sequence[str],
-        windows: Sequence[Window],
-        dumped: Sequence[Kept],
-        *,
-        anew: bool,
-        loss_count: int = 0,
-    ) -> Script:
+    def script(self, lines: Sequence[str], windows: Sequence[Window], *, anew: bool) -> Script:
         head = [*self.target.open_storage(anew=anew), f"replay plan={self.target.index}"]
         return Script(
             text=plan_text(self._plan.arena_bytes, head, lines, self.target.settings),
             data=b"".join(self._data),
             windows=tuple(windows),
-            dumped=tuple(dumped),
-            loss_count=loss_count,
+            returned=tuple(self._returned),
         )
+
+    def gradients(self) -> str:
+        """The line that returns the gradients of the next step, in the order of their probes."""
+        self._returned += [
+            Returned("gradient", probe.tensor, probe.block.bytes)
+            for probe in self._plan.probes
+            if probe.what == "gradient"
+        ]
+        return "gradients"
+
+    def returned(self, what: Observed | Literal["kept"], tensor: str, block: ArenaRange) -> str:
+        """The line that returns a value from the arena."""
+        self._returned.append(Returned(what, tensor, block.bytes))
+        return f"dump address={block.address} bytes={block.bytes}"
 
     def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
         """Lines that return stored tensors, through the start of the arena, which is then free."""
@@ -206,6 +258,7 @@ class _Writer:
         tables = self._stored_tables
         for kept in stored:
             number = numbers[kept.tensor]
+            self._returned.append(Returned("kept", kept.tensor, kept.bytes))
             if number in tables:
                 for rows, size_bytes in self._pieces(tables[number]):
                     yield f"fetch_rows {rows} address=0"

@@ -101,6 +101,8 @@ class ReplaySession:
         steps: int,
         watched: bool,
         expected_step_s: float,
+        gradients: bool = False,
+        rates: Sequence[float] | None = None,
         wait: Wait = lambda _elapsed_s: None,
     ) -> ReplayRecord:
         """Run training steps. Ctrl-C leaves nothing running on the board.
@@ -113,6 +115,10 @@ class ReplaySession:
             steps: number of steps.
             watched: take checksums and spans of actions in every step, which takes extra time.
             expected_step_s: predicted time of a step, for time limits.
+            gradients: return the gradients of the last step, which takes extra time; a Linux board
+                can.
+            rates: learning rates of the steps, of which the last holds for all later ones; None for
+                that of the plan.
             wait: called while the board works, with the seconds elapsed.
 
         Raises:
@@ -121,7 +127,15 @@ class ReplaySession:
             JoulewrightError: anything else ended the run.
         """
         target = self._target(plan)
-        script = training_script(target, initial, batches, steps=steps, watched=watched)
+        script = training_script(
+            target,
+            initial,
+            batches,
+            steps=steps,
+            watched=watched,
+            gradients=gradients,
+            rates=rates,
+        )
         cool_down(self.description, self.board, self.progress)
         if target.plan.pages:
             self._plans_to_clear.add(plan)
@@ -175,7 +189,7 @@ class ReplaySession:
             raise outcome.cut
         step = parse_replay(outcome.results).recovered_step
         values = script.values(outcome.dumped)
-        if step is None or len(values) < len(script.dumped):
+        if step is None or len(values) < script.count("kept"):
             raise MeasurementInvalid(
                 f"{self.board.name}: the harness left incomplete records of the recovered values"
             )

@@ -315,6 +315,7 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         loss=step.loss,
         train=step.train,
         batch=step.batch,
+        accumulate=step.accumulate if step.accumulate > 1 else None,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,
         profile=profile.name,

@@ -86,7 +86,7 @@ def test_options_left_out_have_the_library_defaults() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
     assert solve.graph == ProfiledModel(
-        "m4", None, None, None, "ram", loss=None, train=None, strict=False
+        "m4", None, None, None, "ram", loss=None, train=None, accumulate=None, strict=False
     )
     profile = options("profile", *COMMANDS["profile"])
     assert isinstance(profile, MeasureOptions)
@@ -131,6 +131,10 @@ def test_incompatible_options_are_usage_errors(
         (
             ("sweep", "--graph", "g.json", "--ram-budgets", "1", "--parameters-in", "storage"),
             "--parameters-in cannot be used with --graph",
+        ),
+        (
+            ("solve", "--graph", "g.json", "--ram-budget", "1", "--accumulate", "auto"),
+            "--accumulate cannot be used with --graph",
         ),
         (("export", *COMMANDS["export"], "--run", "run"), "--run is for --format perfetto"),
         (("export", *COMMANDS["export trace"], "--device", "pi4"), "--device is for --format c"),

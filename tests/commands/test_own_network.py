@@ -95,13 +95,41 @@ def test_recurrent_networks_are_trained_in_less_ram(name: str, tmp_path: Path) -
 def test_one_step_goes_as_far_as_the_learning_rate_says(profiled: Path) -> None:
     schedule = scheduled(profiled, "rate")
     words = ("--schedule", schedule, "--device", "local", "--steps", "1", "--out", "rate")
-    run(profiled, "run", *words, "--batches", "samples.npz", "--learning-rate", "0.5")
+    words += ("--batches", "samples.npz", "--learning-rate", "0.5")
+    words += ("--save-gradients", "gradients.safetensors")
+    assert run(profiled, "run", *words) == 0
     found = load_file(profiled / "rate" / "trained.safetensors")
     file = build_model(str(EXPORTED / "waves.pt2")).file
     assert file is not None
     with np.load(EXPORTED / "waves.npz") as arrays:
         for name in ("output.weight", "second.weight", "norm.bias"):
             expected = file.values[name] - 0.5 * arrays[f"gradient.{name}"]
+            np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        gradients = load_file(profiled / "gradients.safetensors")
+        expected_gradients = {
+            key.removeprefix("gradient."): arrays[key] for key in arrays if key.startswith("grad")
+        }
+    assert gradients.keys() == expected_gradients.keys()
+    for name, gradient in expected_gradients.items():
+        np.testing.assert_allclose(gradients[name], gradient, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert gradients[name].shape == gradient.shape
+
+
+def test_the_first_step_of_a_warm_up_goes_a_part_of_the_way_and_weights_decay(
+    profiled: Path,
+) -> None:
+    schedule = scheduled(profiled, "warm")
+    words = ("--schedule", schedule, "--device", "local", "--steps", "1", "--out", "warm")
+    words += ("--batches", "samples.npz", "--learning-rate", "0.5")
+    words += ("--rate-schedule", "warm-up:4", "--weight-decay", "0.25")
+    assert run(profiled, "run", *words) == 0
+    found = load_file(profiled / "warm" / "trained.safetensors")
+    file = build_model(str(EXPORTED / "waves.pt2")).file
+    assert file is not None
+    with np.load(EXPORTED / "waves.npz") as arrays:
+        for name in ("output.weight", "second.weight", "norm.bias"):
+            gradient = arrays[f"gradient.{name}"] + 0.25 * file.values[name]
+            expected = file.values[name] - 0.125 * gradient
             np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
 
 

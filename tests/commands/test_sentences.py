@@ -58,7 +58,7 @@ def test_the_error_says_which_values_an_option_takes(
     command: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = said(capsys, command, option, "x")
-    assert re.search(rf"{option}.*: 'x' is not a (whole )?(number|fraction)", error)
+    assert re.search(rf"{option}.*: 'x' is not a (whole )?(number|fraction|course)", error)
     assert "invalid" not in error
 
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from devices.errors import InputError
 from networks.data import generated_batches
+from networks.kinds import Optimizer
 from networks.models import build_model
 from networks.training import Network, TrainingStep, training_step
 from networks.training.initial import initial_values
@@ -26,6 +28,7 @@ from tests.support.networks.training import (
     dropout_mask,
     execute,
     gradients,
+    op,
     small_convolutional,
     small_gated,
     small_hourglass,
@@ -137,6 +140,34 @@ def test_the_first_step_of_adam_has_the_length_of_its_rate(library: KernelLibrar
     np.testing.assert_allclose(moved, -0.001 * gradient / (abs(gradient) + 1e-8), rtol=1e-3)
     corrections = made["classifier.weight.next_corrections"]
     np.testing.assert_allclose(corrections, [0.1, 0.001], rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam"])
+def test_weight_decay_is_a_part_of_the_gradient(
+    optimizer: Optimizer, library: KernelLibrary
+) -> None:
+    """A decay d is the gradient d · parameter, as PyTorch has it for all but AdamW."""
+    plain = training_step(small_convolutional(), optimizer)
+    decaying = plain.updating_with(weight_decay=0.25)
+    update, name = op(plain, "stem.weight.update"), "stem.weight"
+    start = start_values(plain)
+    gradient = execute(plain, library, start)[update.reads[1]]
+    states = [start[state].reshape(-1) for state in update.reads[2:]]
+    parameter = start[name].reshape(-1)
+    found, expected = (
+        library.run(update.spec, [parameter, g.reshape(-1), *states], list(each.scalars.values()))
+        for each, g in (
+            (op(decaying, update.name), gradient),
+            (update, gradient.reshape(-1) + 0.25 * parameter),
+        )
+    )
+    for values, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(values, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_optimizer_without_momentum_takes_none() -> None:
+    with pytest.raises(InputError, match="the optimizer adam has no momentum"):
+        training_step(small_convolutional(), "adam").updating_with(momentum=0.5)
 
 
 def _is_state(name: str) -> bool:

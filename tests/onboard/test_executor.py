@@ -82,7 +82,16 @@ def test_a_plan_gives_the_results_of_its_kernels(library: ctypes.CDLL) -> None:
     plan = plan_of(
         Action(Compute("fc", spec, (0, 140), (256,), ArenaRange(512, 8192), {})),
         Action(Compute("relu", relu, (256,), (256,), None, {})),
-        Action(Compute("sgd", update, (140, 140), (140,), None, {"learning_rate": 0.25})),
+        Action(
+            Compute(
+                "sgd",
+                update,
+                (140, 140),
+                (140,),
+                None,
+                {"learning_rate": 0.25, "weight_decay": 0.0},
+            )
+        ),
         size=8704,
     )
     replay = Replay(library, plan, NO_STORAGE)

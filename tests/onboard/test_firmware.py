@@ -107,7 +107,7 @@ def test_an_idle_window_ends_on_time_however_often_the_counter_wraps(
 
 
 SGD = (
-    "kind=sgd.update attributes=432 scalars=3d4ccccd"
+    "kind=sgd.update attributes=432 scalars=3d4ccccd,00000000"
     " reads=1728:signed:3f800000,1728:signed:3f800000 writes=@0"
 )
 
@@ -176,7 +176,7 @@ SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},
     **{"lowest": -0.4, "highest": 0.3, "slope": 0.1},
     **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
-    **{"column_distance": 0.4, "scale": 0.5},
+    **{"column_distance": 0.4, "scale": 0.5, "gradient_decay": 0.125, "share": 1.0},
     **{"first_rate": 0.125, "second_rate": 0.0078125, "weight_decay": 0.25},
 }
 

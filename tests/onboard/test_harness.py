@@ -27,7 +27,7 @@ RELU = (
 )
 SGD = (
     "op id=0 copies=1 first=0 min_ns=1000000 max_ns=4000000 kind=sgd.update attributes=16"
-    " scalars=00000000 reads=64:signed:3f800000,64:signed:3f800000 writes=@0\n"
+    " scalars=00000000,00000000 reads=64:signed:3f800000,64:signed:3f800000 writes=@0\n"
 )
 
 
@@ -164,7 +164,7 @@ def test_a_step_executes_its_calls_in_order_on_its_buffers(tmp_path: Path) -> No
         (HEAD + RELU.replace("copies=1", "copies=1000") + "end\n", "do not fit into the arena"),
         (HEAD + RELU.replace("64", "99999999999999999999") + "end\n", "has a size"),
         (HEAD + RELU.replace("64", "288230376151711740") + "end\n", "do not fit into the arena"),
-        (HEAD + SGD.replace("=00000000", "=-") + "end\n", "scalars differ in number"),
+        (HEAD + SGD.replace("=00000000,00000000", "=-") + "end\n", "scalars differ in number"),
         (HEAD + "dance id=1\nend\n", "line 3: dance is not a known line"),
         (HEAD + "sample file=/x\nend\n", "`sample` must follow `sampler`"),
         (

@@ -108,6 +108,8 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "first_rate": 0.125,
         "second_rate": 0.0078125,
         "weight_decay": 0.25,
+        "share": 0.25,
+        "gradient_decay": 0.125,
         "lowest": -0.4,
         "highest": 0.3,
         "slope": 0.1,

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,8 @@ STORAGE = Storage(medium="disk", path="/unused", page_bytes=PAGE)
 STORE = ".joulewright-store"
 
 # relu.forward adds one to every word; tanh.forward allocates memory and writes whether it got any;
-# sigmoid.forward writes beyond its operand; flatten.forward allocates all available memory.
+# sigmoid.forward writes beyond its operand; flatten.forward allocates all available memory;
+# sgd.update writes its learning rate.
 _KERNELS = """
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -66,6 +68,10 @@ void jw_flatten(const jw_call *call) {
         while (malloc(bytes)) {
         }
     }
+}
+
+void jw_sgd_update(const jw_call *call) {
+    memcpy(call->writes[0], call->scalars, 4);
 }
 
 static void look(const jw_call *call) {
@@ -133,8 +139,35 @@ def greedy() -> ExecutionPlan:
     return ExecutionPlan("greedy", 64, {}, (), (compute("flatten.forward", 0, 64),))
 
 
-PLANS = (keeping(sizes=(28, 5000, 100, 4, PAGE)), beside(), hungry(), careless(), greedy())
-KEEPING, BESIDE, HUNGRY, CARELESS, GREEDY = range(5)
+def updating() -> ExecutionPlan:
+    """A gradient that is made, read by its update and overwritten; the rate is the result."""
+    gradient, rate = ArenaRange(0, 8), ArenaRange(64, 4)
+    update = Compute("update", OpSpec.of("sgd.update", elements=1), (64, 0), (64,), None, RATE)
+    return ExecutionPlan(
+        name="updating",
+        arena_bytes=128,
+        inputs={},
+        kept=(),
+        actions=(
+            compute("relu.forward", 0, 8),
+            Action(Probe("weight", "gradient", gradient)),
+            Action(update),
+            compute("relu.forward", 0, 8),
+            Action(Probe("loss", "loss", rate)),
+        ),
+    )
+
+
+RATE = {"learning_rate": 0.5, "weight_decay": 0.0}
+PLANS = (
+    keeping(sizes=(28, 5000, 100, 4, PAGE)),
+    beside(),
+    hungry(),
+    careless(),
+    greedy(),
+    updating(),
+)
+KEEPING, BESIDE, HUNGRY, CARELESS, GREEDY, UPDATING = range(6)
 
 
 @pytest.fixture(scope="module")
@@ -316,15 +349,33 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
     assert (short.code, "line 4: the plan's data end before that" in short.errors) == (2, True)
 
 
+def test_gradients_are_returned_as_the_update_reads_them(program: Path, tmp_path: Path) -> None:
+    begun = "load address=0 bytes=8 at=0"
+    steps = ["train id=0 watched=0", "gradients", "train id=1 watched=0", "train id=2 watched=1"]
+    done = run(program, tmp_path, script(UPDATING, begun, *steps), words(1, 2))
+    assert (done.code, done.errors) == (0, "")
+    assert done.dumped == words(4, 5)  # of the second step, before its last operation
+
+
+def test_a_rate_holds_from_its_line_on(program: Path, tmp_path: Path) -> None:
+    returned = "dump address=64 bytes=4"
+    lines = ["train id=0 watched=0", returned, "rate learning_rate=3e800000"]
+    lines += ["train id=1 watched=0", returned, "train id=2 watched=0", returned]
+    done = run(program, tmp_path, script(UPDATING, *lines))
+    assert (done.code, done.errors) == (0, "")
+    assert struct.unpack("<3f", done.dumped) == (0.5, 0.25, 0.25)
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("rate learning_rate=0.5", "learning_rate is not a number of eight hexadecimal digits"),
         ("load address=60 bytes=8 at=0", "address is not in the arena for that many bytes"),
         ("dump address=2 bytes=4", "address is not in the arena for that many bytes"),
         ("keep kept=0 address=0", "kept is not a tensor that this plan keeps in storage"),
         ("recover", "this plan keeps nothing in storage"),
         ("probes first=0", "first is past the last one"),
-        ("replay plan=5", "plan is not a plan of this program"),
+        ("replay plan=6", "plan is not a plan of this program"),
         ("commit", "a commit needs a `keep` before it"),
     ],
 )

@@ -633,7 +633,7 @@ def record() -> None:
         torch.manual_seed(zlib.crc32(name.encode()))
         inputs, module = make_inputs(), build().train()
         program = torch.export.export(module, inputs, strict=False)
-        _save(program, FOLDER / f"{name}.pt2")
+        save(program, FOLDER / f"{name}.pt2")
         if name in _NOT_TRAINED:
             continue
         names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
@@ -655,7 +655,7 @@ def _loss(module: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return loss
 
 
-def _save(program: torch.export.ExportedProgram, path: Path) -> None:
+def save(program: torch.export.ExportedProgram, path: Path) -> None:
     """Save a program without the places where this checkout and its packages lie."""
     content = io.BytesIO()
     torch.export.save(program, content)

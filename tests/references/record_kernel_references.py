@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -732,17 +733,24 @@ def _sgd(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     gradient = draw.values(a["elements"])
     trained = torch.nn.Parameter(parameter.clone())
     trained.grad = gradient
-    torch.optim.SGD([trained], lr=scalars["learning_rate"]).step()
+    decay = scalars["weight_decay"]
+    torch.optim.SGD([trained], lr=scalars["learning_rate"], weight_decay=decay).step()
     return {"parameter": parameter, "gradient": gradient, "next_parameter": trained}
 
 
-def _sgd_momentum(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+def _sgd_momentum(
+    a: Attributes, draw: _Draw, scalars: Scalars, *, nesterov: bool = False
+) -> Values:
     parameter, velocity = draw.values(a["elements"]), draw.values(a["elements"])
     gradient = draw.values(a["elements"])
     trained = torch.nn.Parameter(parameter.clone())
     trained.grad = gradient
     optimizer = torch.optim.SGD(
-        [trained], lr=scalars["learning_rate"], momentum=scalars["momentum"]
+        [trained],
+        lr=scalars["learning_rate"],
+        momentum=scalars["momentum"],
+        weight_decay=scalars["weight_decay"],
+        nesterov=nesterov,
     )
     optimizer.state[trained]["momentum_buffer"] = velocity.clone()
     optimizer.step()
@@ -849,6 +857,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "rnn_relu": _recurrent(_rnn_step(torch.relu), 1, torch.rnn_relu),
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
+    "sgd_nesterov": partial(_sgd_momentum, nesterov=True),
     "adam": _adam,
 }
 
@@ -866,14 +875,19 @@ _SCALARS: dict[str, Scalars] = {
     "reduce": {"factor": 0.125},
     "upsample_bilinear2d": {"row_distance": 0.5, "column_distance": 0.4},
     "attention": {"scale": 0.75, "probability": 0.0, "seed": 0.0},
-    "sgd": {"learning_rate": 0.05},
-    "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
+    "softmax_cross_entropy": {"share": 1.0},
+    "binary_cross_entropy": {"share": 1.0},
+    "mean_squared_error": {"share": 1.0},
+    "sgd": {"learning_rate": 0.05, "weight_decay": 0.125},
+    "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.125},
+    "sgd_nesterov": {"learning_rate": 0.05, "momentum": 0.9, "weight_decay": 0.125},
     "adam": {
         "learning_rate": 0.05,
         "first_rate": 0.125,
         "second_rate": 0.0078125,
         "epsilon": 1e-6,
         "weight_decay": 0.25,
+        "gradient_decay": 0.0,
     },
 }
 
@@ -1072,6 +1086,7 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("mean_squared_error", {"elements": 333}),
         ("sgd", {"elements": 133}),
         ("sgd_momentum", {"elements": 133}),
+        ("sgd_nesterov", {"elements": 133}),
         _copied(1, 0, (1,), (1,)),
         _copied(60, 0, (4, 5, 3), (1, 12, 4)),  # a transpose
         _copied(60, 12, (2, 9), (24, 1)),  # a part

@@ -513,3 +513,29 @@ def test_a_trace_is_written_to_the_requested_directory(digits: Solved) -> None:
     ) == 0  # fmt: skip
     trace = json.loads((digits.directory / "traces" / "small.trace.json").read_text())
     assert any(event["name"] == "stem.conv.forward" for event in trace["traceEvents"])
+
+
+def test_the_example_follows_the_course_of_the_learning_rate(
+    digits: Solved, project: Path, tmp_path: Path
+) -> None:
+    """The first step of a warm-up over two steps has half of the rate."""
+    half = str(0.5 * digits.step.learning_rate)
+    course, constant = digits.directory / "course", digits.directory / "half"
+    words = ("--rate-schedule", "warm-up:2", "--steps", "2")
+    assert export(digits, *words, "--out", course.name) == 0
+    assert export(digits, "--learning-rate", half, "--out", constant.name) == 0
+    found = []
+    for directory in (course, constant, project):
+        if directory != project:
+            make_like(project, directory)
+        found.append(losses(train(directory, 3, tmp_path / directory.name)[0]))
+    assert found[0][:2] == found[1][:2]
+    assert found[0][1] != found[2][1]
+    assert found[0][2] != found[1][2]
+
+
+def test_a_course_of_the_learning_rate_needs_a_number_of_steps(
+    digits: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert export(digits, "--rate-schedule", "cosine", "--out", "none") == 2
+    assert "--rate-schedule and --steps belong together" in capsys.readouterr().err

@@ -671,9 +671,10 @@ def test_scalars_keep_their_bits() -> None:
     (tenth,) = struct.unpack("<I", struct.pack("<f", 0.1))
     assert f"{{0x{tenth:08x}, 0xff800001}}" in source
     update = OpSpec.of("sgd.update", elements=4)
-    compute = Compute("u", update, (0, 16), (0,), None, {"learning_rate": 0.1})
+    scalars = {"learning_rate": 0.1, "weight_decay": 0.0}
+    compute = Compute("u", update, (0, 16), (0,), None, scalars)
     plan = ExecutionPlan("p", 32, {}, (), (Action(compute),))
-    found = re.search(r"= \{(0x1\.\w+p-\d)f\}", plans_source([plan], None))
+    found = re.search(r"= \{(0x1\.\w+p-\d)f, 0x0", plans_source([plan], None))
     assert found is not None
     assert float.fromhex(found[1]) == struct.unpack("<f", struct.pack("<f", 0.1))[0]
 

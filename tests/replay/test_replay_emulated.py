@@ -59,6 +59,8 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 STEPS = 3
 SEED = 7
 EXPECTED_STEP_S = 10.0
+RATES = (0.005, 0.02)
+"""Learning rates of the first two steps; the second one holds for all later ones."""
 
 
 def narrow_classifier() -> Network:
@@ -183,6 +185,7 @@ class Training:
             steps=steps,
             watched=True,
             expected_step_s=EXPECTED_STEP_S,
+            rates=RATES,
         )
 
 

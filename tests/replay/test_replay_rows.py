@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan, RowsIn
 from networks.data import Batches, generated_batches
 from networks.kinds import Optimizer
-from networks.training import training_step, with_parameters_in_storage
+from networks.training import StepOp, training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
+from replay.gradients import gradients_file
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
@@ -36,14 +38,15 @@ class Lookups:
     session: ReplaySession
     batches: Batches
 
-    def run(self, plan: int) -> ReplayRecord:
+    def run(self, plan: int, *, steps: int = STEPS, gradients: bool = False) -> ReplayRecord:
         step = training_step(small_lookups(), self.optimizer)
         return self.session.run(
             plan,
             initial_values(step, SEED),
             [self.batches.batch(number) for number in range(BATCHES)],
-            steps=STEPS,
+            steps=steps,
             watched=True,
+            gradients=gradients,
             expected_step_s=0.01,
         )
 
@@ -122,6 +125,33 @@ def test_plain_sgd_changes_the_table_as_a_step_with_the_whole_table_in_ram(
     for name, value in whole.values.items():
         assert value.tobytes() == scheduled.values[name].tobytes(), name
     assert scheduled.losses == whole.losses
+
+
+@pytest.mark.slow
+def test_gradients_of_a_table_in_storage_are_those_of_the_whole_table(lookups: Lookups) -> None:
+    in_ram = training_step(small_lookups(), lookups.optimizer)
+    batch = lookups.batches.batch(0)
+    scheduled, whole = (lookups.run(plan, steps=1, gradients=True) for plan in (SCHEDULED, IN_RAM))
+    paged = gradients_file(with_parameters_in_storage(in_ram), scheduled.gradients, batch)
+    expected = load(gradients_file(in_ram, whole.gradients, batch))
+    found = load(paged)
+    assert found.keys() == expected.keys() == {op.reads[0] for op in in_ram.ops if is_update(op)}
+    for name, gradient in expected.items():
+        assert found[name].shape == gradient.shape, name
+        np.testing.assert_array_equal(found[name], gradient, err_msg=name)
+
+
+@pytest.mark.slow
+def test_returning_gradients_changes_no_value(lookups: Lookups) -> None:
+    with_gradients, without = lookups.run(SCHEDULED, gradients=True), lookups.run(SCHEDULED)
+    assert observed(with_gradients) == observed(without)
+    assert with_gradients.memory is not None
+    assert without.memory is not None
+    assert with_gradients.memory.limit_bytes == without.memory.limit_bytes
+
+
+def is_update(op: StepOp) -> bool:
+    return op.name.endswith(".update")
 
 
 def observed(record: ReplayRecord) -> list[dict[tuple[str, str], int]]:

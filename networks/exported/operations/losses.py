@@ -8,7 +8,7 @@ from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node, Reference
 from networks.exported.views import View
-from networks.training.network import Value
+from networks.training.network import WHOLE_LOSS, Value
 
 _NLL_LOSS = "aten.nll_loss_nd.default"
 _REDUCTION_MEAN = 1  # ATen's number of the reduction "mean"
@@ -84,7 +84,7 @@ def _binary_cross_entropy(c: Construction, node: Node) -> None:
 
 
 def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -> None:
-    loss = c.layer(node, spec, reads)
+    loss = c.layer(node, spec, reads, scalars=WHOLE_LOSS)
     c.bind(node, View(loss, (), ()))
 
 

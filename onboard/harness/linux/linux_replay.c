@@ -58,16 +58,35 @@ static jw_line_result load(const jw_linux_replay *r, jw_text *text) {
     return done(text, NULL);
 }
 
+static void append(FILE *file, const unsigned char *memory, size_t bytes) {
+    if (fwrite(memory, 1, bytes, file) != bytes || fflush(file) != 0) {
+        jw_fail(JW_EXIT_RESULTS, "the dump cannot be written: %s", strerror(errno));
+    }
+}
+
 static jw_line_result dump(const jw_linux_replay *r, jw_text *text) {
     size_t bytes;
     const unsigned char *memory = read_place(r, text, &bytes, NULL);
     if (memory && !r->dump) {
         return done(text, "there is no file to dump to");
     }
-    if (memory && (fwrite(memory, 1, bytes, r->dump) != bytes || fflush(r->dump) != 0)) {
-        jw_fail(JW_EXIT_RESULTS, "the dump cannot be written: %s", strerror(errno));
+    if (memory) {
+        append(r->dump, memory, bytes);
     }
     return done(text, NULL);
+}
+
+static void append_gradient(void *file, const unsigned char *gradient, uint32_t bytes) {
+    append(file, gradient, bytes);
+}
+
+static jw_line_result take_gradients(jw_linux_replay *r, jw_text *text) {
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    r->replay.executor.take_gradient = append_gradient;
+    r->replay.executor.taker = r->dump;
+    return done(text, r->dump ? NULL : "there is no file to dump to");
 }
 
 /* --- storage ---------------------------------------------------------------------------------- */
@@ -144,6 +163,9 @@ static jw_line_result run_line(jw_linux_replay *r, const jw_runner *runner, cons
                                jw_text *text, jw_record *record) {
     jw_message answer = no_answer(r);
     const jw_line_result result = jw_replay_line(&r->replay, runner, word, text, record, &answer);
+    if (strcmp(word, "train") == 0) {
+        r->replay.executor.take_gradient = NULL;
+    }
     if (result == JW_LINE_READ && answer.length) {
         fprintf(r->results, "%s\n", answer.text);
         if (strcmp(word, "counters") == 0) {
@@ -181,6 +203,9 @@ jw_line_result jw_linux_replay_line(jw_linux_replay *r, const jw_runner *runner,
     }
     if (strcmp(word, "dump") == 0) {
         return dump(r, text);
+    }
+    if (strcmp(word, "gradients") == 0) {
+        return take_gradients(r, text);
     }
     if (strcmp(word, "replay") == 0) {
         return begin(r, runner, text);

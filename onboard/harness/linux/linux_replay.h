@@ -4,6 +4,8 @@
  *   store bytes=8388608 anew=1 directory=/var/tmp   before `replay`, for a plan that pages; see
  *                                   linux_replay_store.h. Answers `scratch direct=1`
  *   forget                          remove the store's file
+ *   gradients                       append the gradients of the next step to the dump, each as its
+ *                                   update reads it
  *
  * From each `replay` until the next one, the address space of the process is limited to its size
  * at that time. The answer of `counters` is followed by

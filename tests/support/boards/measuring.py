@@ -72,9 +72,21 @@ def tiny_step() -> ExecutionPlan:
         kept=(),
         actions=(
             op("linear.forward", [x, w], [y], **shape),
-            op("mean_squared_error.input_gradient", [y, t], [dy], elements=128),
+            op(
+                "mean_squared_error.input_gradient",
+                [y, t],
+                [dy],
+                elements=128,
+                scalars={"share": 1.0},
+            ),
             op("linear.parameter_gradient", [x, dy], [dw], **shape),
-            op("sgd.update", [w, dw], [w], elements=512, scalars={"learning_rate": 0.1}),
+            op(
+                "sgd.update",
+                [w, dw],
+                [w],
+                elements=512,
+                scalars={"learning_rate": 0.1, "weight_decay": 0.0},
+            ),
         ),
     )
 

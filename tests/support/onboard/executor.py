@@ -79,7 +79,7 @@ class _Action(Structure):
         ("verb", c_uint8),
         ("last_step", c_uint8),
         ("asynchronous", c_uint8),
-        ("unused", c_uint8),
+        ("gradient", c_uint8),
         ("waits_for", c_uint16),
         ("index", c_uint16),
         ("address", c_uint32),
@@ -98,6 +98,7 @@ class _Compute(Structure):
         ("read_count", c_uint8),
         ("write_count", c_uint8),
         ("seeded", c_uint8),
+        ("rated", c_uint8),
     )
 
 
@@ -212,6 +213,9 @@ class _Executor(Structure):
         ("clock_ns", Clock),
         ("running_ns", Clock),
         ("steps", c_uint32),
+        ("learning_rate", POINTER(c_float)),
+        ("take_gradient", c_void_p),
+        ("taker", c_void_p),
         ("blocked_ns", c_uint64),
         ("failed", c_void_p),
         ("begin_ns", c_uint64),
@@ -615,6 +619,7 @@ class Replay:
             read_count=len(op.reads),
             write_count=len(op.writes),
             seeded=len(names) if "seed" in names else 0,
+            rated=len(names) if "learning_rate" in names else 0,
         )
 
     def _action(self, action: Action, index: int) -> _Action:

@@ -116,19 +116,19 @@ void jw_multiply_number(const jw_call *call) {
 }
 
 /* Mean over all elements of -(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, which equals
- * softplus(x) - t x. */
+ * softplus(x) - t x; times its share of the loss. */
 void jw_binary_cross_entropy_forward(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float *logits = call->reads[0], *target = call->reads[1];
     float lanes[JW_LANES];
     jw_clear_lanes(lanes);
     JW_ADD_PRODUCTS(lanes, elements, JW_FMA(-target[i], logits[i], softplus(logits[i])), 1.0f);
-    *(float *)call->writes[0] = jw_fold_lanes(lanes) / (float)elements;
+    *(float *)call->writes[0] = call->scalars[0] * (jw_fold_lanes(lanes) / (float)elements);
 }
 
 void jw_binary_cross_entropy_input_gradient(const jw_call *call) {
     const jw_index elements = call->attributes[0];
-    const float share = 1.0f / (float)elements;
+    const float share = call->scalars[0] / (float)elements;
     const float *logits = call->reads[0], *target = call->reads[1];
     float *gradient = call->writes[0];
     JW_INDEPENDENT

@@ -43,7 +43,7 @@ void jw_softmax_input_gradient(const jw_call *call) {
     }
 }
 
-/* Mean over rows of log(sum(exp(x))) - x[label]. */
+/* Mean over rows of log(sum(exp(x))) - x[label], times its share of the loss. */
 void jw_softmax_cross_entropy_forward(const jw_call *call) {
     const jw_index rows = call->attributes[0], classes = call->attributes[1];
     const int32_t *labels = call->reads[1];
@@ -56,13 +56,13 @@ void jw_softmax_cross_entropy_forward(const jw_call *call) {
         JW_ADD_PRODUCTS(lanes, classes, jw_exp(x[i] - maximum), 1.0f);
         total += jw_log(jw_fold_lanes(lanes)) - (x[labels[r]] - maximum);
     }
-    *(float *)call->writes[0] = total / (float)rows;
+    *(float *)call->writes[0] = call->scalars[0] * (total / (float)rows);
 }
 
-/* (softmax(x) - one(label)) / rows */
+/* (softmax(x) - one(label)) / rows, times the share of the loss */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], classes = call->attributes[1];
-    const float share = 1.0f / (float)rows;
+    const float share = call->scalars[0] / (float)rows;
     const float *logits = call->reads[0];
     const int32_t *labels = call->reads[1];
     float *gradient = call->writes[0];

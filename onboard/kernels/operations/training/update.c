@@ -1,30 +1,51 @@
-/* Stochastic gradient descent, with and without momentum, and Adam. */
+/* Stochastic gradient descent, without momentum, with it and with Nesterov's, and Adam.
+ *
+ * The decay of weights is added to the gradient, as a penalty on their squares would be; AdamW's is
+ * apart from the gradient. A decay of zero changes no bit, and takes as long as any other. */
 #include <math.h>
 
 #include "kernels.h"
 
 void jw_sgd_update(const jw_call *call) {
     const jw_index elements = call->attributes[0];
-    const float rate = call->scalars[0];
+    const float rate = call->scalars[0], decay = call->scalars[1];
     const float *parameter = call->reads[0], *gradient = call->reads[1];
     float *next = call->writes[0];
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
-        next[i] = JW_FMA(-rate, gradient[i], parameter[i]);
+        const float g = JW_FMA(decay, parameter[i], gradient[i]);
+        next[i] = JW_FMA(-rate, g, parameter[i]);
     }
 }
 
 void jw_sgd_momentum_update(const jw_call *call) {
     const jw_index elements = call->attributes[0];
-    const float rate = call->scalars[0], momentum = call->scalars[1];
+    const float rate = call->scalars[0], momentum = call->scalars[1], decay = call->scalars[2];
     const float *parameter = call->reads[0], *gradient = call->reads[1];
     const float *velocity = call->reads[2];
     float *next = call->writes[0], *next_velocity = call->writes[1];
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
-        const float moved = JW_FMA(momentum, velocity[i], gradient[i]);
+        const float g = JW_FMA(decay, parameter[i], gradient[i]);
+        const float moved = JW_FMA(momentum, velocity[i], g);
         next_velocity[i] = moved;
         next[i] = JW_FMA(-rate, moved, parameter[i]);
+    }
+}
+
+/* The velocity moves once more before the parameter follows it. */
+void jw_sgd_nesterov_update(const jw_call *call) {
+    const jw_index elements = call->attributes[0];
+    const float rate = call->scalars[0], momentum = call->scalars[1], decay = call->scalars[2];
+    const float *parameter = call->reads[0], *gradient = call->reads[1];
+    const float *velocity = call->reads[2];
+    float *next = call->writes[0], *next_velocity = call->writes[1];
+    JW_INDEPENDENT
+    for (jw_index i = 0; i < elements; i++) {
+        const float g = JW_FMA(decay, parameter[i], gradient[i]);
+        const float moved = JW_FMA(momentum, velocity[i], g);
+        next_velocity[i] = moved;
+        next[i] = JW_FMA(-rate, JW_FMA(momentum, moved, g), parameter[i]);
     }
 }
 
@@ -34,7 +55,7 @@ void jw_adam_update(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float rate = call->scalars[0], first_rate = call->scalars[1];
     const float second_rate = call->scalars[2], epsilon = call->scalars[3];
-    const float kept = 1.0f - rate * call->scalars[4];
+    const float kept = 1.0f - rate * call->scalars[4], decay = call->scalars[5];
     const float *parameter = call->reads[0], *gradient = call->reads[1];
     const float *first = call->reads[2], *second = call->reads[3], *corrections = call->reads[4];
     float *next = call->writes[0], *next_first = call->writes[1], *next_second = call->writes[2];
@@ -47,7 +68,7 @@ void jw_adam_update(const jw_call *call) {
     next_corrections[1] = second_correction;
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
-        const float g = gradient[i];
+        const float g = JW_FMA(decay, parameter[i], gradient[i]);
         const float moved = JW_FMA(first_rate, g - first[i], first[i]);
         const float spread = JW_FMA(second_rate, JW_FMA(g, g, -second[i]), second[i]);
         next_first[i] = moved;

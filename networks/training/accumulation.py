@@ -1,0 +1,260 @@
+"""Gradient accumulation: one training step as several passes on parts of its batch.
+
+A step on a batch of B samples becomes N forward and backward passes on B / N samples each, and one
+update. The activations of one part are in RAM at a time, in place of those of all parts. It is one
+graph: the passes follow each other in its given order, read the same parameters, and every gradient
+of a parameter is added in place to the sum of those before it. Solver, referee and boards need
+nothing else.
+
+**What is exact.** Losses are means over the batch. Each part's loss and gradient has the share
+1 / N of them (the scalar ``share``), so that the sums over the parts are the loss and the gradients
+of the whole batch, but for the rounding of another order of sums. That holds only if no operation
+mixes samples. Batch norm in training mode does, since its statistics are those of all samples, and
+so do lookups in the activations of all samples: such networks are refused. Dropout draws other
+numbers than the step in one part would, as every step draws its own.
+
+**How a part is found.** Every value that depends on an input holds the samples one after the other:
+an input does (samples are its first axis), and an operation on such values writes such a value if
+it works on each sample by itself. For each family of operations, ``_SAMPLE_AXIS`` names the
+attribute that counts samples, or rows or elements of samples; that attribute is divided by N. The
+operands whose sizes are divided with it must be exactly those that hold samples. A copy
+(``strided_copy``) must have the samples as its outermost axis, at the distance of one sample from
+each other. A copy that repeats something for every sample repeats it less often. An operation of
+any other family, or one that does not fit, is refused by its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from devices.operation import Operand, OpSpec
+from networks.training.network import Layer, Network, NetworkError, Value
+
+_SAMPLE_AXIS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("conv2d", "conv_transpose2d", "max_pool2d", "average_pool2d", "global_average_pool"),
+            *("upsample_nearest2d", "upsample_bilinear2d", "dilated_conv2d"),
+            *("batch_norm_frozen", "group_norm", "attention_scores", "attention_context"),
+            *("attention", "matmul"),
+        ),
+        "batch",
+    ),
+    **dict.fromkeys(
+        (
+            *("linear", "layer_norm", "rms_norm", "softmax", "embedding"),
+            *("softmax_cross_entropy", "embedding_padded"),
+        ),
+        "rows",
+    ),
+    **dict.fromkeys(
+        (
+            *("relu", "leaky_relu", "clamp", "hard_sigmoid", "hard_swish", "silu", "tanh"),
+            *("sigmoid", "gelu", "gelu_tanh", "elu", "softplus", "absolute", "exponential"),
+            *("logarithm", "reciprocal", "reciprocal_root", "square", "square_root", "dropout"),
+            *("add", "add_number", "multiply", "multiply_number", "flatten"),
+            *("mean_squared_error", "binary_cross_entropy"),
+        ),
+        "elements",
+    ),
+    "concat": "outer",
+    **dict.fromkeys(("broadcast_add", "broadcast_multiply", "reduce", "rotary"), "outer"),
+}
+"""Attribute of each family that is proportional to the number of samples."""
+
+_AXES = range(6)
+_SEED_STRIDE = 0x85EBCA6B  # odd, and not that of steps (executor.c)
+
+
+def part_of(name: str, number: int, parts: int) -> str:
+    """Name of a layer or tensor in part ``number``, from 1 on, of ``parts``."""
+    return name if parts == 1 else f"{name}@{number}"
+
+
+def split(network: Network, parts: int) -> tuple[Network, ...]:
+    """Split a network into passes on equal parts of its batch.
+
+    Args:
+        network: Forward pass with a loss.
+        parts: Number of parts, of which the batch is a multiple.
+
+    Returns:
+        For each part a network with the same parameters, whose other tensors and layers have names
+        of their own.
+
+    Raises:
+        NetworkError: The parts are not equal, or an operation mixes samples.
+    """
+    if parts == 1:
+        return (network,)
+    if network.batch % parts:
+        raise NetworkError(
+            f"{network.name}: {network.batch} samples cannot be split into {parts} equal parts"
+        )
+    smaller = _Split(network, parts).layers()
+    return tuple(_numbered(network, smaller, number, parts) for number in range(1, parts + 1))
+
+
+@dataclass
+class _Split:
+    """The layers of one part, under their own names."""
+
+    network: Network
+    parts: int
+    _of_samples: set[str] = field(default_factory=set)
+    """Values that hold the samples one after the other."""
+    _made: dict[str, Layer] = field(default_factory=dict)
+    """Layers of values that hold no samples, by the name of the value."""
+    _repeated: dict[str, OpSpec] = field(default_factory=dict)
+    """Smaller copies of these layers, by the name of the layer's result."""
+
+    def layers(self) -> tuple[Layer, ...]:
+        found = [self._smaller(layer) for layer in self.network.layers]
+        return tuple(
+            self._resized(layer, self._repeated.get(layer.writes[0].name, spec))
+            for layer, spec in zip(self.network.layers, found, strict=True)
+        )
+
+    def _smaller(self, layer: Layer) -> OpSpec:
+        """The layer's operation on the samples of a part."""
+        for value in layer.reads:
+            if value.kind == "input":
+                self._require_samples(value)
+        if not any(value.name in self._of_samples for value in layer.reads):
+            self._made.update((value.name, layer) for value in layer.writes)
+            return layer.spec
+        if layer.spec.family == "strided_copy":
+            spec = self._smaller_copy(layer)
+        else:
+            spec = self._divided(layer, self._axis(layer))
+        self._require_apart(layer, spec)
+        return spec
+
+    def _require_samples(self, value: Value) -> None:
+        if not value.shape or value.shape[0] % self.network.batch:
+            raise NetworkError(
+                f"{self.network.name}: the input {value.name} has shape {value.shape}; its first"
+                f" axis must hold the {self.network.batch} samples"
+            )
+        self._of_samples.add(value.name)
+
+    def _axis(self, layer: Layer) -> str | None:
+        """The attribute that is proportional to the number of samples."""
+        axis = _SAMPLE_AXIS.get(layer.spec.family)
+        if axis == "outer" and layer.spec.attributes["outer"] % self.network.batch:
+            return "middle" if "middle" in layer.spec.attributes else axis
+        return axis
+
+    def _divided(self, layer: Layer, axis: str | None) -> OpSpec:
+        if layer.spec.family == "batch_norm":
+            raise self._mixing(layer, "it normalises with the statistics of all samples")
+        if axis is None:
+            raise self._mixing(layer, "it is not known to work on each sample by itself")
+        size = layer.spec.attributes[axis]
+        if size % self.network.batch:
+            raise self._mixing(layer, f"its {axis} are not those of whole samples")
+        return OpSpec.of(layer.spec.kind, **{**layer.spec.attributes, axis: size // self.parts})
+
+    def _smaller_copy(self, layer: Layer) -> OpSpec:
+        a = layer.spec.attributes
+        sample = a["source"] // self.network.batch
+        outer = next((axis for axis in _AXES if a[f"size{axis}"] > 1), 0)
+        size, stride = a[f"size{outer}"], a[f"stride{outer}"]
+        each = size // self.network.batch
+        within = a["offset"] + (each - 1) * stride
+        within += sum((a[f"size{axis}"] - 1) * a[f"stride{axis}"] for axis in _AXES if axis > outer)
+        if size % self.network.batch or each * stride != sample or within >= sample:
+            raise self._mixing(layer, "its result does not hold the samples one after the other")
+        sizes = {"source": a["source"] // self.parts, f"size{outer}": size // self.parts}
+        return OpSpec.of(layer.spec.kind, **{**a, **sizes})
+
+    def _require_apart(self, layer: Layer, spec: OpSpec) -> None:
+        """Check that the operands that become smaller are those that hold samples."""
+        for before, after, value in _operands(layer.spec.reads, spec.reads, layer.reads):
+            if before.elements == after.elements:
+                if value.name in self._of_samples:
+                    raise self._mixing(layer, f"it reads {before.role} of all samples")
+            elif value.name not in self._of_samples:
+                self._repeat(layer, value)
+        is_loss = layer.writes[0] == self.network.loss
+        for before, after, value in _operands(layer.spec.writes, spec.writes, layer.writes):
+            if before.elements != after.elements:
+                self._of_samples.add(value.name)
+            elif not is_loss or "share" not in layer.scalars:
+                raise self._mixing(layer, f"its {before.role} is one for all samples")
+
+    def _repeat(self, layer: Layer, value: Value) -> None:
+        """Let the layer that repeats something for every sample do so for the samples of a part."""
+        made = self._made.get(value.name)
+        if made is None or made.spec.family != "strided_copy":
+            raise self._mixing(layer, f"it reads {value.name}, which holds no samples")
+        a = made.spec.attributes
+        outer = next((axis for axis in _AXES if a[f"size{axis}"] > 1), 0)
+        if a[f"stride{outer}"] or a[f"size{outer}"] % self.network.batch:
+            raise self._mixing(layer, f"it reads {value.name}, which holds no samples")
+        size = a[f"size{outer}"] // self.parts
+        self._repeated[value.name] = OpSpec.of(made.spec.kind, **{**a, f"size{outer}": size})
+
+    def _resized(self, layer: Layer, spec: OpSpec) -> Layer:
+        self._require_only_smaller(layer, spec)
+        reads = (_resized(v, o) for o, v in zip(spec.reads, layer.reads, strict=True))
+        writes = (_resized(v, o) for o, v in zip(spec.writes, layer.writes, strict=True))
+        scalars = dict(layer.scalars)
+        if layer.writes[0] == self.network.loss:
+            scalars["share"] = scalars["share"] / self.parts
+        return replace(layer, spec=spec, reads=tuple(reads), writes=tuple(writes), scalars=scalars)
+
+    def _require_only_smaller(self, layer: Layer, spec: OpSpec) -> None:
+        """Check that no layer reads a repetition in its former size."""
+        for before, after, value in _operands(layer.spec.reads, spec.reads, layer.reads):
+            if value.name in self._repeated and before.elements == after.elements:
+                raise self._mixing(layer, f"it reads {value.name} for all samples")
+
+    def _mixing(self, layer: Layer, why: str) -> NetworkError:
+        return NetworkError(
+            f"{self.network.name}: the batch cannot be split at {layer.name}"
+            f" ({layer.spec.kind}): {why}"
+        )
+
+
+def _operands(
+    before: tuple[Operand, ...], after: tuple[Operand, ...], values: tuple[Value, ...]
+) -> Iterator[tuple[Operand, Operand, Value]]:
+    return zip(before, after, values, strict=True)
+
+
+def _resized(value: Value, operand: Operand) -> Value:
+    if value.elements == operand.elements:
+        return value
+    times = value.elements // operand.elements
+    first, *rest = value.shape
+    whole = first % times == 0 and (first // times) * math.prod(rest) == operand.elements
+    return replace(value, shape=(first // times, *rest) if whole else operand.shape)
+
+
+def _numbered(network: Network, layers: tuple[Layer, ...], number: int, parts: int) -> Network:
+    """The layers as part ``number``: with names and seeds of their own, but the same parameters."""
+
+    def named(value: Value) -> Value:
+        if value.kind == "parameter":
+            return value
+        return replace(value, name=part_of(value.name, number, parts))
+
+    part = Network(network.name, network.batch // parts)
+    for layer in layers:
+        scalars = dict(layer.scalars)
+        if "seed" in scalars:
+            scalars["seed"] = float((int(scalars["seed"]) + (number - 1) * _SEED_STRIDE) % 2**32)
+        part.layers.append(
+            replace(
+                layer,
+                name=part_of(layer.name, number, parts),
+                reads=tuple(map(named, layer.reads)),
+                writes=tuple(map(named, layer.writes)),
+                scalars=scalars,
+            )
+        )
+    part.loss = None if network.loss is None else named(network.loss)
+    return part

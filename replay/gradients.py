@@ -1,0 +1,61 @@
+"""Gradients of a run's last step, as its updates read them, in a file of safetensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from replay.lowering.values import kept_tables
+
+
+def gradients_file(
+    step: TrainingStep,
+    gradients: Mapping[str, NDArray[np.float32]],
+    batch: Mapping[str, NDArray[Any]],
+) -> bytes:
+    """Contents of the file: a gradient for each trained parameter, under the parameter's name.
+
+    Tied weights are one parameter, under the first of its names. Of a table in storage, the board
+    has gradients of the batch's rows only; those of all other rows are zero.
+
+    Args:
+        step: the training step.
+        gradients: flat gradients by parameter, as the board returned them.
+        batch: the inputs of the step.
+    """
+    values = initial_values(step, 0) if step.file is None else step.file.values
+    rows = _rows_of_tables(step, batch)
+    arrays = {}
+    for name, gradient in gradients.items():
+        shape = values[name].shape
+        if name in rows:
+            gradient = _whole(gradient, rows[name], shape)
+        arrays[name] = np.ascontiguousarray(gradient.reshape(shape), np.float32)
+    return save(arrays)
+
+
+def _rows_of_tables(
+    step: TrainingStep, batch: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The row that a batch names at each position, by table."""
+    tables = kept_tables(step)
+    return {
+        name: batch[tables.indices[tables.tables[number].selection]].reshape(-1)
+        for name, number in tables.number.items()
+    }
+
+
+def _whole(
+    gradient: NDArray[np.float32], rows: NDArray[Any], shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    """Gradient of a whole table; a row's lies at the position at which it is named first."""
+    whole = np.zeros((shape[0], gradient.size // rows.size), np.float32)
+    named, first = np.unique(rows, return_index=True)
+    whole[named] = gradient.reshape(rows.size, -1)[first]
+    return whole

@@ -1,0 +1,79 @@
+"""Evaluation: what ``module.eval()`` of PyTorch computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from networks.models import build_model, model_names
+from networks.training import training_step
+from networks.training.evaluation import evaluation_of
+from networks.training.initial import initial_values
+from tests.support.networks.training import (
+    execute,
+    small_convolutional,
+    small_lookups,
+    small_mixture,
+)
+from tests.support.onboard.kernels import KernelLibrary, compile_library
+from tests.support.paths import REFERENCES
+
+EXPORTED = REFERENCES / "exported"
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+def test_loss_and_predictions_are_those_of_pytorch_in_eval_mode(library: KernelLibrary) -> None:
+    step = build_model(str(EXPORTED / "dropping.pt2"))
+    evaluation = evaluation_of(step)
+    assert evaluation.logits is not None
+    losses, right = [], []
+    with np.load(EXPORTED / "dropping.npz") as recorded:
+        for begin in (0, BATCH):
+            batch = {
+                "wave": recorded["input.wave"][begin : begin + BATCH],
+                "labels": recorded["input.labels"][begin : begin + BATCH].astype(np.int32),
+            }
+            made = execute(evaluation.step, library, {**initial_values(step, 0), **batch})
+            losses.append(float(made[evaluation.loss][0]))
+            right += list(made[evaluation.logits].argmax(axis=1) == batch["labels"])
+        assert np.mean(losses) == pytest.approx(float(recorded["loss"]), rel=1e-6)
+        assert np.mean(right) == pytest.approx(float(recorded["accuracy"]))
+
+
+def test_evaluation_has_neither_dropout_nor_statistics_of_the_batch() -> None:
+    step = evaluation_of(build_model(str(EXPORTED / "dropping.pt2"))).step
+    families = [op.spec.family for op in step.ops]
+    assert "dropout" not in families
+    assert families.count("batch_norm_frozen") == 2
+    assert {op.phase for op in step.ops} == {"forward"}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_network_can_be_evaluated(name: str) -> None:
+    step = build_model(name)
+    evaluation = evaluation_of(step)
+    made = {written for op in evaluation.step.ops for written in op.writes}
+    given = {tensor.name for tensor in evaluation.step.tensors if tensor.home is not None}
+    assert evaluation.loss in made
+    for op in evaluation.step.ops:
+        assert set(op.reads) <= made | given
+
+
+def test_a_regression_has_no_accuracy() -> None:
+    assert evaluation_of(training_step(small_mixture())).labels is None
+    assert evaluation_of(training_step(small_lookups())).labels == "labels"
+
+
+def test_a_batch_norm_without_running_statistics_uses_those_of_the_batch() -> None:
+    """As PyTorch's with ``track_running_stats=False`` does in eval mode too."""
+    network = small_convolutional()
+    network.layers[:] = [
+        layer for layer in network.layers if layer.spec.kind != "batch_norm.statistics_update"
+    ]
+    kinds = [op.spec.kind for op in evaluation_of(training_step(network)).step.ops]
+    assert kinds.count("batch_norm.forward") == 2
