@@ -39,7 +39,7 @@ _SAMPLE_AXIS: Mapping[str, str] = {
         (
             *("conv2d", "dilated_conv2d", "conv_transpose2d", "max_pool2d", "average_pool2d"),
             *("global_average_pool", "upsample_nearest2d", "upsample_bilinear2d"),
-            *("batch_norm_frozen", "group_norm", "channel_scale"),
+            *("batch_norm_frozen", "group_norm"),
             *("attention_scores", "attention_context", "attention", "matmul"),
             *("lstm", "gru", "rnn_tanh", "rnn_relu"),
         ),

@@ -83,7 +83,7 @@ def training_step(
     if network.loss is None:
         raise NetworkError(f"{network.name}: the network has no loss")
     draft = _Draft()
-    backward = _Backward(draft, network)
+    backward = _Backward(draft)
     sums = [f"{network.loss.name}.sum{number}" for number in range(2, accumulate)]
     sums.append(network.loss.name)
     loss = None
@@ -188,25 +188,23 @@ class _Backward:
     gradient's contributions so far.
     """
 
-    def __init__(self, draft: _Draft, network: Network) -> None:
+    def __init__(self, draft: _Draft) -> None:
         self._draft = draft
         self.gradients: dict[str, str] = {}
         self._sums: dict[str, int] = {}
-        self._network = network
         self._needed: set[str] = set()
+        self._network = Network("", 1)
 
-    def append(self, part: Network) -> None:
-        """Append the backward pass of the network, or of a part of its batch."""
-        self._network = part
-        self._needed = part.needing_gradients()
-        if part.loss is not None and part.one is not None:
-            self.gradients[part.loss.name] = part.one.name
-            self._draft.tensor(part.one.name, part.one.elements, part.one.kind, home="ram")
-        for layer in reversed(part.layers):
+    def append(self, network: Network) -> None:
+        """Append the backward pass of a network or part."""
+        self._network, self._needed = network, network.needing_gradients()
+        loss, one = network.loss, network.one
+        if loss is not None and one is not None:
+            self.gradients[loss.name] = one.name
+            self._draft.tensor(one.name, one.elements, one.kind, home="ram")
+        for layer in reversed(network.layers):
             output = layer.writes[0]
-            reached = output == part.loss or any(
-                value.name in self.gradients for value in layer.writes
-            )
+            reached = output == loss or any(value.name in self.gradients for value in layer.writes)
             if not reached or output.name not in self._needed:
                 continue
             self._require_gradients(layer)

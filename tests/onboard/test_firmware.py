@@ -176,14 +176,8 @@ SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},
     **{"lowest": -0.4, "highest": 0.3, "slope": 0.1},
     **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
-    **{"column_distance": 0.4, "scale": 0.5},
-    **{
-        "first_rate": 0.125,
-        "second_rate": 0.0078125,
-        "weight_decay": 0.25,
-        "gradient_decay": 0.125,
-        "share": 1.0,
-    },
+    **{"column_distance": 0.4, "scale": 0.5, "gradient_decay": 0.125, "share": 1.0},
+    **{"first_rate": 0.125, "second_rate": 0.0078125, "weight_decay": 0.25},
 }
 
 

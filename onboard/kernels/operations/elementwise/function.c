@@ -115,8 +115,8 @@ void jw_multiply_number(const jw_call *call) {
     }
 }
 
-/* Share of the loss times the mean over all elements of -(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, which equals
- * softplus(x) - t x. */
+/* Mean over all elements of -(t log s(x) + (1 - t) log(1 - s(x))) with the sigmoid s, which equals
+ * softplus(x) - t x; times its share of the loss. */
 void jw_binary_cross_entropy_forward(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float *logits = call->reads[0], *target = call->reads[1];
