@@ -57,7 +57,7 @@ _SAMPLE_AXIS: Mapping[str, str] = {
 """Attribute that is proportional to the number of samples, by family.
 
 Of operations whose only attribute is the number of elements, it is that one; of those with a
-repeated operand, the first axis that is not 1.
+repeated operand, the first axis that is not 1; of a single matrix product, the rows.
 """
 
 _REPEATING = ("broadcast_add", "broadcast_multiply", "reduce", "rotary")
@@ -223,6 +223,9 @@ def _sample_axis(spec: OpSpec) -> str | None:
         return "elements"
     if spec.family in _REPEATING:
         return next((axis for axis, size in spec.attributes.items() if size > 1), "outer")
+    a = spec.attributes
+    if spec.family == "matmul" and a["batch"] * a["heads"] == 1 and not a["left_transposed"]:
+        return "rows"
     return _SAMPLE_AXIS.get(spec.family)
 
 

@@ -82,6 +82,7 @@ SEPARATE = {
     "decoder": exported("decoder"),
     "keywords": exported("keywords"),
     "positions": exported("positions"),
+    "products": exported("products"),
     "temporal": exported("temporal"),
 }
 
@@ -158,7 +159,12 @@ def test_activations_of_one_part_are_made_after_the_backward_pass_of_the_part_be
         (small_convolutional, r"stem\.norm \(batch_norm\.forward\): it normalises with the stat"),
         (small_mixture, r"input rows has shape \(2,\); its first axis must"),
         (exported("composed_loss"), "the loss is composed of several"),
-        (exported("products"), r"matmul\.forward\): its batch are not those of whole samples"),
+        (
+            exported("arithmetic"),
+            r"broadcast_add\.forward\): it reads shift, which holds no samples",
+        ),
+        (exported("recurrent"), r"concat\.forward\): its outer are not those of whole samples"),
+        (exported("segmentation"), r"strided_copy\.forward\): its result does not hold the samp"),
     ],
 )
 def test_a_network_that_mixes_samples_is_refused(
