@@ -20,6 +20,7 @@ from devices.plan import ArenaRange, ExecutionPlan, Kept
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
+from replay.frozen import frozen_key
 
 Values: TypeAlias = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
 
@@ -57,8 +58,9 @@ class ReplayTarget:
         place = self.settings.storage_place
         if self.is_firmware:
             return [f"scratch bytes={self.storage.scratch_bytes} {place}"]
-        size = store_layout(self.plan, self.storage).file_bytes
-        return [f"store bytes={size} anew={int(anew)} {place}"]
+        layout = store_layout(self.plan, self.storage)
+        size, frozen = layout.file_bytes, layout.frozen_bytes
+        return [f"store bytes={size} anew={int(anew)} frozen={frozen} {place}"]
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,13 @@ def training_script(
     """Write the script of a training run.
 
     The board returns the loss after each step and all kept values at the end, and then clears the
-    storage. Counters are read before the first step and after the last. The board is idle for
-    ``settings.idle_s`` before and after the steps, for the meter.
+    storage, unless it holds frozen values, which the next run needs again. Counters are read before
+    the first step and after the last. The board is idle for ``settings.idle_s`` before and after
+    the steps, for the meter.
 
     Args:
         target: the plan on its board.
-        initial: initial value of each parameter and each kept tensor.
+        initial: initial value of each parameter and each kept tensor; of a table, with all rows.
         batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
@@ -120,7 +123,7 @@ def training_script(
     plan = target.plan
     writer = _Writer(target)
     lines = [*writer.initial(initial), "counters"]
-    # Parameters that no step changes are inputs of the plan too.
+    # Parameters in RAM that no step changes are inputs of the plan too.
     placed = [
         writer.places(plan.inputs, {**initial, **batch}, f"batch {i}")
         for i, batch in enumerate(batches)
@@ -144,7 +147,7 @@ def training_script(
     stored = _dumped(plan, [kept for kept in plan.kept if kept.address is None])
     lines += [f"dump address={kept.address} bytes={kept.bytes}" for kept in in_ram]
     lines += writer.fetched(stored)
-    if plan.pages and not target.is_firmware:
+    if plan.pages and not target.is_firmware and not plan.is_frozen:
         lines.append("forget")
     dumped = (*in_ram, *stored)
     return writer.script(lines, windows, dumped, anew=True, loss_count=steps * len(losses))
@@ -216,6 +219,8 @@ class _Writer:
 
     def initial(self, values: Values) -> Iterator[str]:
         """Lines that load initial values; first those for storage, which pass through the arena."""
+        if self._plan.is_frozen:
+            yield from self._frozen(values)
         numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
         for number, kept in numbered:
             if number in self._stored_tables:
@@ -228,14 +233,25 @@ class _Writer:
         if self._plan.pages:
             yield "commit"
 
+    def _frozen(self, values: Values) -> Iterator[str]:
+        plan = self._plan
+        yield f"frozen key={frozen_key(plan, values)}"
+        for number, each in enumerate(plan.frozen):
+            block = ArenaRange(0, each.bytes)
+            yield self._load(each.tensor, block, values, "initial values")
+            yield f"freeze frozen={number} address=0"
+        for number, table in enumerate(plan.tables):
+            if table in plan.frozen_tables:
+                yield from self._initial_rows(table.tensor, number, values)
+
     @property
     def _stored_tables(self) -> Mapping[int, int]:
-        """Numbers of the tables in storage, by those of the kept tensors."""
+        """Numbers of the kept tables in storage, by those of the kept tensors."""
         plan = self._plan
         return {
             table.kept: number
             for number, table in enumerate(plan.tables)
-            if table in plan.stored_tables
+            if table.kept is not None and table in plan.stored_tables
         }
 
     def _initial_rows(self, tensor: str, number: int, values: Values) -> Iterator[str]:

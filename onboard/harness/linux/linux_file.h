@@ -11,7 +11,7 @@
  * O_DIRECT (tmpfs), *is_direct becomes false. Returns -1 with errno set on failure. */
 int jw_open_direct(int file, int flags, bool *is_direct);
 
-/* Fill a file with random data from its start, and sync it. False with errno set on failure. */
-bool jw_fill_file(int file, uint64_t bytes);
+/* Fill a file with random data from `begin` to `end`, and sync it. False with errno set on failure. */
+bool jw_fill_file(int file, uint64_t begin, uint64_t end);
 
 #endif

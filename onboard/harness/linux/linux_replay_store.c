@@ -27,6 +27,7 @@ typedef struct {
     int direct;        /* for reads, and for writes in parts, synced after the last */
     int direct_synced; /* for writes in one part */
     bool is_direct;
+    uint64_t frozen_bytes; /* at the start, which outlast the steps */
     size_t page_bytes;
     unsigned char *bounce;
     char sentence[160];
@@ -146,8 +147,12 @@ static void sync_directory(const char *directory) {
 /* Check the free space first, so that the disk is not filled up. */
 static bool has_room(const store_file *file) {
     struct statvfs system;
-    return fstatvfs(file->buffered, &system) != 0 ||
-           (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
+    struct stat found;
+    if (fstatvfs(file->buffered, &system) != 0 || fstat(file->buffered, &found) != 0) {
+        return true;
+    }
+    const uint64_t taken = (uint64_t)found.st_blocks * 512; /* stat(2) */
+    return (uint64_t)system.f_bavail * system.f_frsize + taken >= file->medium.scratch_bytes;
 }
 
 /* Give the file its final size, so that check_size accepts it even if the program ends before the
@@ -159,14 +164,14 @@ static bool preallocate(const store_file *file) {
 }
 
 static int fill_anew(const store_file *file) {
-    if (ftruncate(file->buffered, 0) != 0) {
+    if (ftruncate(file->buffered, (off_t)file->frozen_bytes) != 0) {
         return errno;
     }
     if (!has_room(file)) {
         return ENOSPC;
     }
-    const bool filled =
-        preallocate(file) && jw_fill_file(file->buffered, file->medium.scratch_bytes);
+    const bool filled = preallocate(file) && jw_fill_file(file->buffered, file->frozen_bytes,
+                                                          file->medium.scratch_bytes);
     return filled ? 0 : errno;
 }
 
@@ -203,6 +208,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
         return NULL;
     }
     const bool anew = jw_text_number(text, "anew", 0, 1) == 1;
+    const uint64_t frozen_bytes = jw_text_number(text, "frozen", 0, bytes);
     const char *directory = jw_text_remainder(text, "directory");
     if (!jw_text_end(text)) {
         return NULL;
@@ -216,6 +222,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     file->medium = (jw_medium){.transfer = {[JW_READ] = read_words, [JW_WRITE] = write_words},
                                .page_bytes = WORD_BYTES,
                                .scratch_bytes = bytes};
+    file->frozen_bytes = frozen_bytes;
     file->bounce = bounce;
     file->page_bytes = LEAST_BYTES;
     open_locked(file, anew);
