@@ -293,7 +293,8 @@ class Additivity(StrictModel):
 class ProfiledNetwork(StrictModel):
     """A network whose operations were measured: name or file, samples in a step, and optimizer.
 
-    ``loss`` was added to a file's network; ``train`` selected the trained parameters.
+    ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
+    added adapters.
     """
 
     model: Name
@@ -301,6 +302,7 @@ class ProfiledNetwork(StrictModel):
     optimizer: Name
     loss: Loss | None = None
     train: tuple[Name, ...] | None = None
+    lora: Name | None = None
 
 
 class DeviceProfile(StrictModel):

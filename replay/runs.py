@@ -137,6 +137,7 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
         origin.parameters_in,
         loss=origin.loss,
         train=origin.train,
+        lora=origin.lora,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(

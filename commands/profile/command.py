@@ -35,7 +35,14 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     description = load_description(options.device)
     models = [exported(word, options.results.networks) for word in options.models]
     steps = [
-        build_model(name, options.batch, options.optimizer, loss=options.loss, train=options.train)
+        build_model(
+            name,
+            options.batch,
+            options.optimizer,
+            loss=options.loss,
+            train=options.train,
+            lora=options.lora,
+        )
         for name in models
     ]
     specs = [spec for step in steps for spec in step.distinct_specs]
@@ -54,6 +61,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             optimizer=options.optimizer,
             loss=options.loss,
             train=options.train,
+            lora=options.lora,
         )
         for name, step in zip(models, steps, strict=True)
     ]

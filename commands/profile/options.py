@@ -37,6 +37,7 @@ class MeasureOptions:
     optimizer: Optimizer
     loss: Loss | None
     train: tuple[str, ...] | None
+    lora: str | None
     measuring: ProfileOptions
     additivity: bool
     dry_run: bool
@@ -61,6 +62,7 @@ _MEASURING: Mapping[str, object] = {
     "batch": None,
     "loss": None,
     "train": None,
+    "lora": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -98,6 +100,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         optimizer=namespace.optimizer,
         loss=namespace.loss,
         train=selection(namespace),
+        lora=namespace.lora,
         measuring=ProfileOptions(
             blocks=namespace.blocks,
             seed=namespace.seed,

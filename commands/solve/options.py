@@ -42,6 +42,7 @@ class ProfiledModel:
     parameters_in: Place
     loss: Loss | None
     train: tuple[str, ...] | None
+    lora: str | None
     strict: bool
 
 
@@ -114,6 +115,7 @@ class SolveOptions:
                 parameters_in=namespace.parameters_in,
                 loss=namespace.loss,
                 train=selection(namespace),
+                lora=namespace.lora,
                 strict=namespace.strict,
             ),
             budget=_requested_budget(namespace),

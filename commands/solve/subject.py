@@ -59,7 +59,7 @@ def _training_step(
     """Build the step of the named network, or of the first one in the profile."""
     model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
     batch: int | None = None
-    loss, train = source.loss, source.train
+    loss, train, lora = source.loss, source.train, source.lora
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer
@@ -72,6 +72,9 @@ def _training_step(
         if train is None and network.train is not None:
             train = network.train
             taken.append(f"trained {' and '.join(train)}")
+        if lora is None and network.lora is not None:
+            lora = network.lora
+            taken.append(f"LoRA {lora}")
         console.say(f"from profile {profile.name}: {', '.join(taken)}")
     return build_model(
         model if source.model is None else exported(source.model, results.networks),
@@ -80,6 +83,7 @@ def _training_step(
         source.parameters_in,
         loss=loss,
         train=train,
+        lora=lora,
     )
 
 

@@ -104,6 +104,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 source.parameters_in,
                 loss=source.loss,
                 train=source.train,
+                lora=source.lora,
             )
             costed = cost_graph(step, profile)
             if costed.predicted:

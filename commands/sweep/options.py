@@ -37,6 +37,7 @@ class ProfiledModels:
     parameters_in: Place
     loss: Loss | None
     train: tuple[str, ...] | None
+    lora: str | None
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class SweepOptions:
                 parameters_in=namespace.parameters_in,
                 loss=namespace.loss,
                 train=selection(namespace),
+                lora=namespace.lora,
             ),
             ram_budgets=namespace.ram_budgets,
             deadlines=namespace.deadlines,

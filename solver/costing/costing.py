@@ -308,6 +308,7 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         model_sha256=None if step.file is None else step.file.sha256,
         loss=step.loss,
         train=step.train,
+        lora=step.lora,
         batch=step.batch,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,

@@ -96,7 +96,8 @@ class Origin(StrictModel):
     """The training step and the profile that a graph was made from.
 
     ``model`` is the name of a built-in network, or the path of a file whose hash is
-    ``model_sha256``. ``loss`` was added to it, and ``train`` selected the trained parameters.
+    ``model_sha256``. ``loss`` was added to it, ``train`` selected the trained parameters, and
+    ``lora`` added adapters.
     ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
     are published figures, which belong to no particular kernels.
     """
@@ -105,6 +106,7 @@ class Origin(StrictModel):
     model_sha256: str | None = None
     loss: Loss | None = None
     train: tuple[str, ...] | None = None
+    lora: str | None = None
     batch: Count
     optimizer: Optimizer
     parameters_in: Place
@@ -115,7 +117,7 @@ class Origin(StrictModel):
     @property
     def stated(self) -> dict[str, str | int | None]:
         """The origin as a report states it, without what only some networks have."""
-        rare = {"model_sha256", "loss", "train"}
+        rare = {"model_sha256", "loss", "train", "lora"}
         absent = {name for name in rare if getattr(self, name) is None}
         stated = self.model_dump(exclude=absent)
         return stated if self.train is None else stated | {"train": ", ".join(self.train)}
