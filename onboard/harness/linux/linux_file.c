@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core.h"
@@ -21,6 +22,19 @@ int jw_open_direct(int file, int flags, bool *is_direct) {
         *is_direct = descriptor >= 0 || errno != EINVAL;
     }
     return *is_direct ? descriptor : open(path, flags | O_CLOEXEC);
+}
+
+size_t jw_direct_alignment(int file) {
+#ifdef STATX_DIOALIGN
+    struct statx found;
+    if (statx(file, "", AT_EMPTY_PATH, STATX_DIOALIGN, &found) == 0 &&
+        found.stx_mask & STATX_DIOALIGN && found.stx_dio_mem_align) {
+        return found.stx_dio_mem_align;
+    }
+#else
+    (void)file;
+#endif
+    return JW_DIRECT_ALIGNMENT;
 }
 
 static bool write_chunks(int file, uint64_t begin, uint64_t end, void *memory) {
