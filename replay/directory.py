@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
@@ -79,7 +83,7 @@ class StoredRun:
         write_atomically(self.directory / VALUES, _npz(values))
         if step.file is not None:
             weights = _weights(step.file, step.adapters, values, self.report.steps)
-            write_atomically(self.directory / WEIGHTS, weights)
+            write_atomically(self.directory / WEIGHTS, partial(_save, weights))
 
     @property
     def costs_s(self) -> dict[str, float]:
@@ -118,7 +122,7 @@ def _weights(
     adapters: Iterable[Adapter],
     values: Mapping[str, NDArray[np.float32]],
     steps: int,
-) -> bytes:
+) -> dict[str, NDArray[Any]]:
     """All parameters and buffers of a network's file after training, and those of its adapters."""
     arrays = {}
     for name, before in network.values.items():
@@ -128,7 +132,14 @@ def _weights(
         arrays[adapter.name] = values[adapter.name].reshape(adapter.shape)
     for name in network.counters:
         arrays[name] = np.asarray(arrays[name] + steps)
-    return save(arrays)
+    return arrays
+
+
+def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:
