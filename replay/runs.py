@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from devices.errors import InputError, RequestRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
@@ -301,19 +305,23 @@ class _Runs:
         watched: bool,
         steps: int | None = None,
     ) -> ReplayRecord:
-        from networks.training.initial import initial_values
-
         steps = steps or self.training.steps
         batches = self.training.batches
         self.progress(f"running {steps} steps of {what}")
         return session.run(
             plan,
-            initial_values(self.subject.step, self.training.seed),
-            [batches.batch(index) for index in range(min(steps, batches.count))],
+            self._initial,
+            [batches.batch(index) for index in range(min(self.training.steps, batches.count))],
             steps=steps,
             watched=watched,
             expected_step_s=self.expected_step_s,
         )
+
+    @cached_property
+    def _initial(self) -> Mapping[str, NDArray[np.float32]]:
+        from networks.training.initial import initial_values
+
+        return initial_values(self.subject.step, self.training.seed)
 
     def against_this_computer(self, watched: ReplayRecord) -> list[ValueCheck]:
         from replay.lowering.lowering import lower, unscheduled

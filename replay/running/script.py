@@ -2,7 +2,8 @@
 
 Tables with their home in storage pass through the arena in pieces.
 
-The data are the initial values, followed by the batches.
+The data are the initial values in the order of their names, followed by the batches: the same for
+all plans of a training step, so that a board needs them only once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, ExecutionPlan, Kept
+from profiler.boards.plan_data import PlanData
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
@@ -76,7 +78,7 @@ class Script:
     """
 
     text: str
-    data: bytes
+    data: PlanData
     windows: tuple[Window, ...]
     dumped: tuple[Kept, ...]
     loss_count: int = 0
@@ -122,6 +124,7 @@ def training_script(
     """
     plan = target.plan
     writer = _Writer(target)
+    writer.place(initial)
     lines = [*writer.initial(initial), "counters"]
     # Parameters in RAM that no step changes are inputs of the plan too.
     placed = [
@@ -176,7 +179,7 @@ def _dumped(plan: ExecutionPlan, kept: Sequence[Kept]) -> tuple[Kept, ...]:
 @dataclass
 class _Writer:
     target: ReplayTarget
-    _data: list[bytes] = field(default_factory=list)
+    _data: list[memoryview] = field(default_factory=list)
     _data_bytes: int = 0
     _added: dict[int, tuple[NDArray[Any], int]] = field(default_factory=dict)
     """Arrays that were added, and where they begin, by identity."""
@@ -197,11 +200,21 @@ class _Writer:
         head = [*self.target.open_storage(anew=anew), f"replay plan={self.target.index}"]
         return Script(
             text=plan_text(self._plan.arena_bytes, head, lines, self.target.settings),
-            data=b"".join(self._data),
+            data=PlanData(tuple(self._data)),
             windows=tuple(windows),
             dumped=tuple(dumped),
             loss_count=loss_count,
         )
+
+    def place(self, values: Values) -> None:
+        """Place the values of the plan's tensors in the data, in the order of their names."""
+        plan = self._plan
+        sizes = {kept.tensor: plan.whole_bytes(kept) for kept in plan.kept}
+        sizes.update((each.tensor, each.bytes) for each in plan.frozen)
+        sizes.update((table.tensor, table.bytes) for table in plan.frozen_tables)
+        sizes.update((name, block.bytes) for name, block in plan.inputs.items() if name in values)
+        for name in sorted(sizes):
+            self._add(name, sizes[name], values, "initial values")
 
     def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
         """Lines that return stored tensors, through the start of the arena, which is then free."""
@@ -304,6 +317,7 @@ class _Writer:
         # A parameter that no step changes is the same array for every batch.
         _, at = self._added.setdefault(id(values[name]), (values[name], self._data_bytes))
         if at == self._data_bytes:
-            self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
+            content = content.astype(content.dtype.newbyteorder("<"), copy=False)
+            self._data.append(content.reshape(-1).view(np.uint8).data)
             self._data_bytes += size_bytes
         return at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from networks.training import (
 )
 from networks.training.initial import initial_values
 from networks.training.selection import select_trained
+from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import StoreLayout, store_layout
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.measured import ReplayRecord
@@ -129,3 +131,24 @@ def test_steps_do_not_write_frozen_values_and_the_next_run_finds_them(case: Case
     other = case.run(SCHEDULED, SEED + 1)
     assert other.counters == first.counters
     assert observed(other) == observed(case.run(UNSCHEDULED, SEED + 1))
+
+
+@pytest.mark.slow
+def test_values_reach_the_board_once_for_all_plans(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = case.session.board
+    assert isinstance(board, PosixBoard)
+    case.run(SCHEDULED)
+    put, names = board.transport.put, []
+
+    def counted(local: Path, remote: str, **options: Any) -> None:
+        names.append(remote)
+        put(local, remote, **options)
+
+    monkeypatch.setattr(board.transport, "put", counted)
+    for plan in (SCHEDULED, GUARDED, UNSCHEDULED):
+        case.run(plan)
+    assert "data" not in names
+    case.run(SCHEDULED, SEED + 2)
+    assert names.count("data") == 1
