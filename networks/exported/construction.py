@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from devices.errors import InputError
 from devices.operation import OpSpec
-from networks.exported.constants import SHAPE_ONLY, NotConstant, computed
+from networks.exported.constants import SHAPE_ONLY, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
     BOOL,
@@ -151,10 +151,9 @@ class Construction:
         dtype = NUMPY.get(meta.dtype)
         if dtype is None:
             return False
-        try:
-            arguments = {key: self._known(value) for key, value in node.arguments.items()}
-            found = computed(operation, arguments, meta.shape, dtype)
-        except NotConstant:
+        arguments = {key: self._known(value) for key, value in node.arguments.items()}
+        found = computed(operation, arguments, meta.shape, dtype)
+        if found is None:
             return False
         self._constants[node.outputs[0]] = found
         return True
