@@ -209,6 +209,11 @@ def test_attention_is_one_operation_that_keeps_no_weights() -> None:
     assert kinds == ["attention.forward", "attention.input_gradient"]
 
 
+def test_query_key_and_value_of_one_layer_are_not_copied() -> None:
+    found = next(op for op in network("views").ops if op.spec.kind == "attention.forward")
+    assert found.reads == ("all.output",)
+
+
 def test_each_attention_with_dropout_has_its_own_seed() -> None:
     forward = [op for op in network("dropped").ops if op.spec.kind == "attention.forward"]
     assert [op.spec.attributes["dropout"] for op in forward] == [1, 1]
