@@ -51,6 +51,7 @@ TRAINABLE = [
     "keywords",
     "recurrent",
     "temporal",
+    "encoder",
 ]
 
 
@@ -207,6 +208,17 @@ def test_attention_is_one_operation_that_keeps_no_weights() -> None:
     step = network("decoder")
     kinds = [op.spec.kind for op in step.ops if op.spec.family in {"attention", "strided_copy"}]
     assert kinds == ["attention.forward", "attention.input_gradient"]
+
+
+def test_query_key_and_value_of_one_layer_are_not_copied() -> None:
+    found = next(op for op in network("views").ops if op.spec.kind == "attention.forward")
+    assert found.reads == ("all.output",)
+
+
+def test_pytorchs_encoder_copies_nothing() -> None:
+    """Neither the order of its axes nor that it merges samples and heads needs a copy."""
+    copies = [op.name for op in network("encoder").ops if op.spec.family == "strided_copy"]
+    assert not [name for name in copies if name.startswith("layer")]
 
 
 def test_each_attention_with_dropout_has_its_own_seed() -> None:
@@ -375,6 +387,7 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
     ("name", "why"),
     [
         ("changed_copy", "changes a tensor in place, and another that may be a copy is read later"),
+        ("merged_in_place", "changes a tensor in place, and another that may be a copy is read"),
         ("norm_twice", "its statistics change twice a step; use a module for each call"),
     ],
 )
