@@ -6,21 +6,22 @@ graph: the passes follow each other in its given order, read the same parameters
 of a parameter is added in place to the sum of those before it. Solver, referee and boards need
 nothing else.
 
-**What is exact.** Losses are means over the batch. Each part's loss and gradient has the share
-1 / N of them (the scalar ``share``), so that the sums over the parts are the loss and the gradients
-of the whole batch, but for the rounding of another order of sums. That holds only if no operation
-mixes samples. Batch norm in training mode does, since its statistics are those of all samples, and
-so do lookups in the activations of all samples: such networks are refused. Dropout draws other
-numbers than the step in one part would, as every step draws its own.
+**What is exact.** Losses are means over the batch. Each part's loss and gradients have the share
+1 / N (the scalar ``share``; a mean that is a sum with a factor keeps its factor), so that the sums
+over the parts are the loss and the gradients of the whole batch, but for the rounding of another
+order of sums. That holds only if no operation mixes samples. Batch norm in training mode does, as
+its statistics are those of all samples, and so do lookups in the activations of all samples: such
+networks are refused, and so are losses composed of several. Dropout draws other numbers than the
+step as a whole would, as every step draws its own.
 
 **How a part is found.** Every value that depends on an input holds the samples one after the other:
 an input does (samples are its first axis), and an operation on such values writes such a value if
-it works on each sample by itself. For each family of operations, ``_SAMPLE_AXIS`` names the
+it works on each sample by itself. For each family of operations, ``_sample_axis`` names the
 attribute that counts samples, or rows or elements of samples; that attribute is divided by N. The
-operands whose sizes are divided with it must be exactly those that hold samples. A copy
-(``strided_copy``) must have the samples as its outermost axis, at the distance of one sample from
-each other. A copy that repeats something for every sample repeats it less often. An operation of
-any other family, or one that does not fit, is refused by its name.
+operands whose sizes are divided with it must be exactly those that hold samples. A copy or padding
+must have the samples as its outermost axis, at the distance of one sample from each other.
+A copy that repeats something for every sample repeats it less often. An operation of any other
+family, or one that does not fit, is refused by its name.
 """
 
 from __future__ import annotations
@@ -30,40 +31,37 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from devices.operation import Operand, OpSpec
+from devices.signatures.base import ELEMENTS
 from networks.training.network import Layer, Network, NetworkError, Value
 
 _SAMPLE_AXIS: Mapping[str, str] = {
     **dict.fromkeys(
         (
-            *("conv2d", "conv_transpose2d", "max_pool2d", "average_pool2d", "global_average_pool"),
-            *("upsample_nearest2d", "upsample_bilinear2d", "dilated_conv2d"),
-            *("batch_norm_frozen", "group_norm", "attention_scores", "attention_context"),
-            *("attention", "matmul"),
+            *("conv2d", "dilated_conv2d", "conv_transpose2d", "max_pool2d", "average_pool2d"),
+            *("global_average_pool", "upsample_nearest2d", "upsample_bilinear2d"),
+            *("batch_norm_frozen", "group_norm"),
+            *("attention_scores", "attention_context", "attention", "matmul"),
+            *("lstm", "gru", "rnn_tanh", "rnn_relu"),
         ),
         "batch",
     ),
     **dict.fromkeys(
         (
-            *("linear", "layer_norm", "rms_norm", "softmax", "embedding"),
-            *("softmax_cross_entropy", "embedding_padded"),
+            *("linear", "layer_norm", "rms_norm", "softmax", "embedding", "embedding_padded"),
+            "softmax_cross_entropy",
         ),
         "rows",
     ),
-    **dict.fromkeys(
-        (
-            *("relu", "leaky_relu", "clamp", "hard_sigmoid", "hard_swish", "silu", "tanh"),
-            *("sigmoid", "gelu", "gelu_tanh", "elu", "softplus", "absolute", "exponential"),
-            *("logarithm", "reciprocal", "reciprocal_root", "square", "square_root", "dropout"),
-            *("add", "add_number", "multiply", "multiply_number", "flatten"),
-            *("mean_squared_error", "binary_cross_entropy"),
-        ),
-        "elements",
-    ),
     "concat": "outer",
-    **dict.fromkeys(("broadcast_add", "broadcast_multiply", "reduce", "rotary"), "outer"),
 }
-"""Attribute of each family that is proportional to the number of samples."""
+"""Attribute that is proportional to the number of samples, by family.
 
+Of operations whose only attribute is the number of elements, it is that one; of those with a
+repeated operand, the first axis that is not 1.
+"""
+
+_REPEATING = ("broadcast_add", "broadcast_multiply", "reduce", "rotary")
+_COPYING = ("strided_copy", "pad")
 _AXES = range(6)
 _SEED_STRIDE = 0x85EBCA6B  # odd, and not that of steps (executor.c)
 
@@ -125,10 +123,10 @@ class _Split:
         if not any(value.name in self._of_samples for value in layer.reads):
             self._made.update((value.name, layer) for value in layer.writes)
             return layer.spec
-        if layer.spec.family == "strided_copy":
+        if layer.spec.family in _COPYING:
             spec = self._smaller_copy(layer)
         else:
-            spec = self._divided(layer, self._axis(layer))
+            spec = self._divided(layer, _sample_axis(layer.spec))
         self._require_apart(layer, spec)
         return spec
 
@@ -140,22 +138,20 @@ class _Split:
             )
         self._of_samples.add(value.name)
 
-    def _axis(self, layer: Layer) -> str | None:
-        """The attribute that is proportional to the number of samples."""
-        axis = _SAMPLE_AXIS.get(layer.spec.family)
-        if axis == "outer" and layer.spec.attributes["outer"] % self.network.batch:
-            return "middle" if "middle" in layer.spec.attributes else axis
-        return axis
-
     def _divided(self, layer: Layer, axis: str | None) -> OpSpec:
         if layer.spec.family == "batch_norm":
             raise self._mixing(layer, "it normalises with the statistics of all samples")
         if axis is None:
             raise self._mixing(layer, "it is not known to work on each sample by itself")
-        size = layer.spec.attributes[axis]
-        if size % self.network.batch:
+        a = layer.spec.attributes
+        if a[axis] % self.network.batch:
             raise self._mixing(layer, f"its {axis} are not those of whole samples")
-        return OpSpec.of(layer.spec.kind, **{**layer.spec.attributes, axis: size // self.parts})
+        if a.get("batch_first") == 0 and a["steps"] > 1:
+            raise self._mixing(layer, "its sequences are not one after the other (batch_first)")
+        divided = {axis: a[axis] // self.parts}
+        if a.get("mask_batch", 0) > 1:
+            divided["mask_batch"] = a["mask_batch"] // self.parts
+        return OpSpec.of(layer.spec.kind, **{**a, **divided})
 
     def _smaller_copy(self, layer: Layer) -> OpSpec:
         a = layer.spec.attributes
@@ -182,8 +178,10 @@ class _Split:
         for before, after, value in _operands(layer.spec.writes, spec.writes, layer.writes):
             if before.elements != after.elements:
                 self._of_samples.add(value.name)
-            elif not is_loss or "share" not in layer.scalars:
-                raise self._mixing(layer, f"its {before.role} is one for all samples")
+            elif not is_loss or not ("share" in layer.scalars or layer.spec.family == "reduce"):
+                composed = "share" in layer.scalars
+                why = f"its {before.role} is one for all samples"
+                raise self._mixing(layer, "the loss is composed of several" if composed else why)
 
     def _repeat(self, layer: Layer, value: Value) -> None:
         """Let the layer that repeats something for every sample do so for the samples of a part."""
@@ -202,7 +200,7 @@ class _Split:
         reads = (_resized(v, o) for o, v in zip(spec.reads, layer.reads, strict=True))
         writes = (_resized(v, o) for o, v in zip(spec.writes, layer.writes, strict=True))
         scalars = dict(layer.scalars)
-        if layer.writes[0] == self.network.loss:
+        if layer.writes[0] == self.network.loss and "share" in scalars:
             scalars["share"] = scalars["share"] / self.parts
         return replace(layer, spec=spec, reads=tuple(reads), writes=tuple(writes), scalars=scalars)
 
@@ -217,6 +215,15 @@ class _Split:
             f"{self.network.name}: the batch cannot be split at {layer.name}"
             f" ({layer.spec.kind}): {why}"
         )
+
+
+def _sample_axis(spec: OpSpec) -> str | None:
+    """Attribute that is proportional to the number of samples; None if none is known."""
+    if spec.signature.attributes == ELEMENTS:
+        return "elements"
+    if spec.family in _REPEATING:
+        return next((axis for axis, size in spec.attributes.items() if size > 1), "outer")
+    return _SAMPLE_AXIS.get(spec.family)
 
 
 def _operands(
@@ -257,4 +264,5 @@ def _numbered(network: Network, layers: tuple[Layer, ...], number: int, parts: i
             )
         )
     part.loss = None if network.loss is None else named(network.loss)
+    part.one = network.one
     return part

@@ -73,7 +73,10 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
 
 
 def _evaluated(op: StepOp, statistics: Mapping[str, tuple[str, ...]]) -> StepOp:
-    """The operation, with running statistics in place of a batch's."""
+    """The operation without dropout, and with running statistics in place of a batch's."""
+    if op.spec.attributes.get("dropout"):
+        spec = OpSpec.of(op.spec.kind, **{**op.spec.attributes, "dropout": 0})
+        return replace(op, spec=spec, scalars={**op.scalars, "probability": 0.0})
     if op.spec.kind != "batch_norm.forward" or op.writes[1] not in statistics:
         return op
     return replace(

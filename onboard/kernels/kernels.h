@@ -335,7 +335,7 @@ void jw_multiply_number(const jw_call *call);
 
 /* logits, target [elements] -> loss [1]; scalar share */
 void jw_binary_cross_entropy_forward(const jw_call *call);
-/* logits, target [elements] -> logits_gradient [elements] */
+/* logits, target [elements] -> logits_gradient [elements]; scalar share */
 void jw_binary_cross_entropy_input_gradient(const jw_call *call);
 
 /* input [rows, columns] -> output [rows, columns] */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from devices.operation import OpSpec
 from networks.models import build_model, model_names
 from networks.training import training_step
 from networks.training.evaluation import evaluation_of
@@ -15,7 +16,7 @@ from tests.support.networks.training import (
     small_lookups,
     small_mixture,
 )
-from tests.support.onboard.kernels import KernelLibrary, compile_library
+from tests.support.onboard.kernels import KernelLibrary, compile_library, uniform
 from tests.support.paths import REFERENCES
 
 EXPORTED = REFERENCES / "exported"
@@ -77,3 +78,19 @@ def test_a_batch_norm_without_running_statistics_uses_those_of_the_batch() -> No
     ]
     kinds = [op.spec.kind for op in evaluation_of(training_step(network)).step.ops]
     assert kinds.count("batch_norm.forward") == 2
+
+
+def test_fused_attention_drops_no_weights(library: KernelLibrary) -> None:
+    step = build_model(str(EXPORTED / "dropped.pt2"))
+    attention = [op for op in evaluation_of(step).step.ops if op.spec.family == "attention"]
+    assert attention
+    assert all(op.spec.attributes["dropout"] == 0 for op in attention)
+    assert all(op.scalars["probability"] == 0 for op in attention)
+    assert any(op.spec.attributes.get("dropout") for op in step.ops)
+    # The kernel without dropout computes what the one with a probability of zero does.
+    (first, *_) = attention
+    operands = [uniform((each.elements,), number) for number, each in enumerate(first.spec.reads)]
+    dropping = OpSpec.of("attention.forward", **{**first.spec.attributes, "dropout": 1})
+    scalars = [first.scalars[name] for name in ("scale", "probability")] + [0.0]
+    found, expected = (library.run(spec, operands, scalars) for spec in (first.spec, dropping))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
