@@ -382,6 +382,56 @@ def test_a_recurrent_layer_of_another_kind_is_refused(
         build_model(str(changed(tmp_path, graph=other, name="keywords")))
 
 
+def _other_type(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if ".to." in node["target"])
+    graph["tensor_values"][node["outputs"][0]["as_tensor"]["name"]]["dtype"] = 8
+
+
+def _detach_a_result(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if "detach" in node["target"])
+    node["inputs"][0]["arg"]["as_tensor"]["name"] = "getitem"
+
+
+def _smaller_result(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if "mean" in node["target"])
+    graph["tensor_values"][node["outputs"][0]["as_tensor"]["name"]]["sizes"][1] = {"as_int": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_other_type, "it makes float64 of float32"),
+        (_detach_a_result, "it stops gradients; use requires_grad_"),
+        (_smaller_result, r"its result has shape \(2, 4\); .* makes \(2, 5\)"),
+    ],
+)
+def test_an_operation_around_a_recurrent_layer_is_refused_if_it_changes_numbers(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    def other(document: Any) -> None:
+        change(document["graph_module"]["graph"])
+
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="recurrent")))
+
+
+def test_dropout_lies_between_the_layers_of_a_recurrent_module(tmp_path: Path) -> None:
+    def dropped(document: Any) -> None:
+        nodes = document["graph_module"]["graph"]["nodes"]
+        lstm = next(node for node in nodes if "lstm" in node["target"])
+        probability = next(each for each in lstm["inputs"] if each["name"] == "dropout")
+        probability["arg"]["as_float"] = 0.25
+
+    ops = {
+        op.name: op
+        for op in build_model(str(changed(tmp_path, graph=dropped, name="classifier"))).ops
+    }
+    forward = ops["lstm.l0.dropout.forward"]
+    assert (forward.reads, forward.scalars["probability"]) == (("lstm.l0.output",), 0.25)
+    assert ops["lstm.l1.input.forward"].reads[0] == "lstm.l0.dropout.output"
+    assert ops["lstm.l0.dropout.input_gradient"].scalars == forward.scalars
+
+
 def test_zeros_are_only_the_beginning_of_a_recurrence(tmp_path: Path) -> None:
     def zeros_classified(graph: Any) -> None:
         nodes = graph["graph_module"]["graph"]["nodes"]
