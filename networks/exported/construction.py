@@ -274,7 +274,7 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
-        if _is_in_place(node):
+        if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
 
@@ -327,11 +327,6 @@ def copied_elements(view: View) -> dict[str, int]:
 
 Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
-
-
-def _is_in_place(node: Node) -> bool:
-    """Whether ATen's name of the operation ends with an underscore."""
-    return node.target.split(".")[1].endswith("_") if node.target.count(".") else False
 
 
 def _described(found: object) -> str:

@@ -88,10 +88,23 @@ class Node:
         """Tensors that the arguments name, those in lists too."""
         return tuple(_references(tuple(self.arguments.values())))
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether ATen's name of the operation ends with an underscore."""
+        return self.target.split(".")[1].endswith("_") if self.target.count(".") else False
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether it changes a tensor that exists before it."""
+        return self.is_in_place or self.target.startswith("aten.batch_norm.")
+
 
 @dataclass(frozen=True)
 class Program:
-    """A graph with its inputs. ``parameters`` and ``buffers`` map tensors to the module's names."""
+    """A graph with its inputs. ``parameters`` and ``buffers`` map tensors to the module's names.
+
+    Nodes whose results nothing needs are left out.
+    """
 
     nodes: tuple[Node, ...]
     tensors: Mapping[str, TensorMeta]
@@ -150,7 +163,17 @@ def read_program(archive: Archive) -> Program:
     for name in (*known, *outputs):
         if name not in tensors or name not in known:
             raise ExportError(f"{path}: the graph does not describe its tensor {name!r}")
-    return Program(tuple(nodes), tensors, parameters, buffers, tuple(inputs), outputs)
+    return Program(_needed(nodes, outputs), tensors, parameters, buffers, tuple(inputs), outputs)
+
+
+def _needed(nodes: Sequence[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:
+    """Nodes on which the program's outputs depend, and those that change a tensor."""
+    wanted, found = set(outputs), []
+    for node in reversed(nodes):
+        if node.has_effects or not wanted.isdisjoint(node.outputs):
+            wanted.update(node.reads)
+            found.append(node)
+    return tuple(reversed(found))
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

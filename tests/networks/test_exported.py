@@ -415,6 +415,27 @@ def test_an_operation_around_a_recurrent_layer_is_refused_if_it_changes_numbers(
         build_model(str(changed(tmp_path, graph=other, name="recurrent")))
 
 
+def test_operations_whose_results_nothing_needs_are_left_out(tmp_path: Path) -> None:
+    """PyTorch reads all states of a layer for a sequence without a batch, wanted or not."""
+
+    def unneeded(document: Any) -> None:
+        graph = document["graph_module"]["graph"]
+        state = {"as_tensor": {"name": "getitem_2"}}
+        graph["nodes"].append(
+            {
+                "name": "unneeded",
+                "target": "torch.ops.aten.cumsum.default",
+                "inputs": [{"name": "self", "arg": state, "kind": 1}],
+                "outputs": [{"as_tensor": {"name": "unneeded"}}],
+                "metadata": {},
+            }
+        )
+        graph["tensor_values"]["unneeded"] = graph["tensor_values"]["getitem_2"]
+
+    step = build_model(str(changed(tmp_path, graph=unneeded, name="classifier")))
+    assert step.ops == network("classifier").ops
+
+
 def test_dropout_lies_between_the_layers_of_a_recurrent_module(tmp_path: Path) -> None:
     def dropped(document: Any) -> None:
         nodes = document["graph_module"]["graph"]["nodes"]
