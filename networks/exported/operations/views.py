@@ -96,10 +96,6 @@ def _detached(c: Construction, node: Node) -> None:
     c.bind(node, view)
 
 
-def _unchecked(_c: Construction, _node: Node) -> None:
-    """A check of PyTorch's that has no result; types are fixed in the graph."""
-
-
 def _broadcast(c: Construction, node: Node) -> None:
     c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
@@ -121,7 +117,6 @@ VIEWS: Mapping[str, Operation] = {
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
     **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "to.other"), _converted),
     "detach.default": _detached,
-    "_assert_tensor_metadata.default": _unchecked,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,
