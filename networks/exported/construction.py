@@ -148,7 +148,7 @@ class Construction:
         if len(node.outputs) != 1 or any(self.constant(name) is None for name in reads):
             return False
         meta = self.meta(node)
-        if is_in_place(node) and self._has_other_reader(node):
+        if node.is_in_place and self._has_other_reader(node):
             return False
         dtype = NUMPY.get(meta.dtype)
         if dtype is None:
@@ -406,7 +406,7 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
-        if is_in_place(node):
+        if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
         self.maker.update(dict.fromkeys(node.outputs, node))
@@ -471,12 +471,6 @@ def copied_elements(view: View) -> dict[str, int]:
 
 Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
-
-
-def is_in_place(node: Node) -> bool:
-    """Whether ATen's name of the operation ends with an underscore, but not with two."""
-    name = node.target.removeprefix("aten.").partition(".")[0]
-    return name.endswith("_") and not name.endswith("__")
 
 
 def _described(found: object) -> str:

@@ -489,9 +489,9 @@ class NotProducts(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = self.layer(x)
         y = torch.einsum("btd->bd", x)
-        y = torch.einsum("bij,bjk->bi", x.mT, x)
-        y = torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
-        y = torch.einsum("...td,...te->...de", x, x)
+        y = y + torch.einsum("bij,bjk->bi", x.mT, x)
+        y = y + torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
+        y = y[:, None] + torch.einsum("...td,...te->...de", x, x)
         return functional.cross_entropy(torch.log_softmax(x[:, 0], 1) + y[:, 0], labels)
 
 
