@@ -92,6 +92,12 @@ def _add_choices_of_file(parser: ArgumentParser) -> None:
         " norm, or a pattern of names such as 'layer4.*'; may be repeated (all, or what requires a"
         " gradient in the file)",
     )
+    parser.add_argument(
+        "--lora",
+        metavar="RANK[:GLOB]",
+        help="train low-rank adapters of the linear layers whose weight's name fits the pattern"
+        " (all), and freeze everything that --train does not name",
+    )
 
 
 def add_network_of_profile(parser: ArgumentParser) -> None:

@@ -166,7 +166,7 @@ _MAY_BE_ZERO = frozenset(
         *("batch_first", "reverse", "initial_hidden", "initial_cell", "final_cell"),
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
-        *("causal", "dropout", "mask_batch", "mask_heads", "mask_queries"),
+        *("causal", "dropout", "packed", "mask_batch", "mask_heads", "mask_queries"),
     }
 )
 

@@ -68,15 +68,16 @@ class PageOut:
 
 @dataclass(frozen=True)
 class PageIn:
-    """Transfer from a storage slot to the arena.
+    """Transfer from storage to the arena.
 
-    The slot's content was written by this step, or by the last complete step, as ``of`` states.
+    The content of the slot was written by this step, or by the last complete step, as ``of``
+    states. Of a frozen tensor, ``slot`` is its number among the plan's frozen tensors.
     """
 
     tensor: str
     block: ArenaRange
     slot: int
-    of: Literal["this step", "last step"] = "this step"
+    of: Literal["this step", "last step", "frozen"] = "this step"
     asynchronous: bool = False
 
 
@@ -202,17 +203,36 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A kept tensor of which a step reads and changes only the selected rows.
+class Frozen:
+    """A tensor with its home in storage that no step changes: it is written once, before the first.
 
-    ``kept`` is its number among the plan's kept tensors, ``selection`` the number of the selection
-    that chooses its rows.
+    ``bytes`` are in storage and, when it is paged in, in RAM.
     """
 
-    kept: int
+    tensor: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A tensor of which a step reads only the selected rows, and changes them if it is kept.
+
+    ``kept`` is its number among the plan's kept tensors, None for a frozen one. ``selection`` is
+    the number of the selection that chooses its rows, ``address`` its place in RAM as a whole; None
+    if its home is storage.
+    """
+
+    tensor: str
+    kept: int | None
     selection: int
     rows: int
     row_bytes: int
+    address: int | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """True if no step changes the table."""
+        return self.kept is None
 
     @property
     def bytes(self) -> int:
@@ -234,7 +254,8 @@ class ExecutionPlan:
 
     ``inputs`` are copied to their places before every step. ``afterwards`` runs in order after the
     step, outside its time: it copies the tensors kept in RAM to storage. ``slot_bytes`` holds the
-    size of each slot. ``tables`` are the kept tensors of which a step reads only some rows.
+    size of each slot. ``frozen`` are the tensors in storage that no step changes, except for
+    tables. ``tables`` are the tensors of which a step reads only some rows, frozen ones last.
     """
 
     name: str
@@ -246,6 +267,7 @@ class ExecutionPlan:
     slot_bytes: tuple[int, ...] = ()
     tables: tuple[Table, ...] = ()
     selections: tuple[Selection, ...] = ()
+    frozen: tuple[Frozen, ...] = ()
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
@@ -261,13 +283,23 @@ class ExecutionPlan:
 
     @property
     def pages(self) -> bool:
-        """True if the plan has transfers to storage."""
-        return bool(self.slot_bytes)
+        """True if the plan has transfers to or from storage."""
+        return bool(self.slot_bytes or self.frozen or self.stored_tables)
 
     @cached_property
     def stored_tables(self) -> tuple[Table, ...]:
         """Tables with their home in storage: all, or none in an unscheduled plan."""
-        return tuple(table for table in self.tables if self.kept[table.kept].address is None)
+        return tuple(table for table in self.tables if table.address is None)
+
+    @property
+    def is_frozen(self) -> bool:
+        """True if the plan has values in storage that no step changes."""
+        return bool(self.frozen or self.frozen_tables)
+
+    @cached_property
+    def frozen_tables(self) -> tuple[Table, ...]:
+        """Tables with their home in storage that no step changes."""
+        return tuple(table for table in self.stored_tables if table.is_frozen)
 
     @property
     def selected_rows(self) -> int:
@@ -276,7 +308,7 @@ class ExecutionPlan:
 
     def whole_bytes(self, kept: Kept) -> int:
         """Size of a kept tensor; of a table, with all its rows."""
-        tables = (table for table in self.tables if self.kept[table.kept] is kept)
+        tables = (table for table in self.tables if table.tensor == kept.tensor)
         return next((table.bytes for table in tables), kept.bytes)
 
     @cached_property

@@ -293,8 +293,8 @@ class Additivity(StrictModel):
 class ProfiledNetwork(StrictModel):
     """A network whose operations were measured: name or file, samples in a step, and optimizer.
 
-    ``loss`` was added to a file's network; ``train`` selected the trained parameters. The step took
-    its batch in ``accumulate`` parts, absent if in one.
+    ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
+    added adapters. The step took its batch in ``accumulate`` parts, absent if in one.
     """
 
     model: Name
@@ -303,6 +303,7 @@ class ProfiledNetwork(StrictModel):
     loss: Loss | None = None
     train: tuple[Name, ...] | None = None
     accumulate: Annotated[int, Field(ge=2)] | None = None
+    lora: Name | None = None
 
 
 class DeviceProfile(StrictModel):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
 from devices.replay import ReplayReport
-from networks.training.step import NetworkFile
+from networks.training.step import Adapter, NetworkFile, TrainingStep
 from replay.reporting.figures import remade_report
 from replay.running.failure import Recovered
 from solver.files.solved import read_solved
@@ -60,12 +64,12 @@ class StoredRun:
             raise InputError(f"{directory / REPORT}: {sentence}")
         return cls(directory, report, schedule, graph)
 
-    def write(self, values: Mapping[str, NDArray[np.float32]], network: NetworkFile | None) -> None:
+    def write(self, values: Mapping[str, NDArray[np.float32]], step: TrainingStep) -> None:
         """Write the run's files into ``directory``.
 
         Args:
             values: the trained values by tensor, flat.
-            network: file that the trained network came from.
+            step: the training step; a network that came from a file gets its weights back.
 
         Raises:
             OSError: a file cannot be written.
@@ -77,9 +81,9 @@ class StoredRun:
         ):
             write_atomically(self.directory / name, dump_json(document))
         write_atomically(self.directory / VALUES, _npz(values))
-        if network is not None:
-            weights = _weights(network, values, self.report.steps)
-            write_atomically(self.directory / WEIGHTS, weights)
+        if step.file is not None:
+            weights = _weights(step.file, step.adapters, values, self.report.steps)
+            write_atomically(self.directory / WEIGHTS, partial(_save, weights))
 
     @property
     def costs_s(self) -> dict[str, float]:
@@ -113,15 +117,29 @@ def keep_recovered(directory: Path, recovered: Recovered) -> None:
     write_atomically(directory / RECOVERED, _npz(recovered.values))
 
 
-def _weights(network: NetworkFile, values: Mapping[str, NDArray[np.float32]], steps: int) -> bytes:
-    """All parameters and buffers of a network's file after training, under their own names."""
+def _weights(
+    network: NetworkFile,
+    adapters: Iterable[Adapter],
+    values: Mapping[str, NDArray[np.float32]],
+    steps: int,
+) -> dict[str, NDArray[Any]]:
+    """All parameters and buffers of a network's file after training, and those of its adapters."""
     arrays = {}
     for name, before in network.values.items():
         trained = values.get(network.tensor_of[name])
         arrays[name] = before if trained is None else trained.reshape(before.shape)
+    for adapter in adapters:
+        arrays[adapter.name] = values[adapter.name].reshape(adapter.shape)
     for name in network.counters:
         arrays[name] = np.asarray(arrays[name] + steps)
-    return save(arrays)
+    return arrays
+
+
+def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    try:
+        save_file(arrays, path)
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error)) from error
 
 
 def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from networks.training import TrainingStep
-from networks.training.initial import initial_values
-from replay.lowering.values import kept_tables
+from replay.lowering.values import step_tables
 
 
 def gradients_file(
@@ -29,22 +28,37 @@ def gradients_file(
         gradients: flat gradients by parameter, as the board returned them.
         batch: the inputs of the step.
     """
-    values = initial_values(step, 0) if step.file is None else step.file.values
+    shapes = _shapes(step, gradients)
     rows = _rows_of_tables(step, batch)
     arrays = {}
     for name, gradient in gradients.items():
-        shape = values[name].shape
+        shape = shapes[name]
         if name in rows:
             gradient = _whole(gradient, rows[name], shape)
         arrays[name] = np.ascontiguousarray(gradient.reshape(shape), np.float32)
     return save(arrays)
 
 
+def _shapes(step: TrainingStep, names: Collection[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes of parameters: those of the network's file, else those at their first reader."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for op in step.ops:
+        for operand, name in zip(op.spec.reads, op.reads, strict=True):
+            tensor = step.tensor[name]
+            if name in names and name not in shapes:
+                rows, *rest = operand.shape
+                shapes[name] = (rows // tensor.stretches * tensor.home_stretches, *rest)
+    if step.file is not None:
+        own = (name for name in step.file.values if name in shapes)
+        shapes.update({name: step.file.values[name].shape for name in own})
+    return shapes
+
+
 def _rows_of_tables(
     step: TrainingStep, batch: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The row that a batch names at each position, by table."""
-    tables = kept_tables(step)
+    tables = step_tables(step)
     return {
         name: batch[tables.indices[tables.tables[number].selection]].reshape(-1)
         for name, number in tables.number.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from devices.errors import InputError, RequestRefused
@@ -167,6 +168,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
         loss=origin.loss,
         train=origin.train,
         accumulate=1 if plain else origin.accumulate or 1,
+        lora=origin.lora,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
@@ -336,21 +338,25 @@ class _Runs:
         steps: int | None = None,
         gradients: bool = False,
     ) -> ReplayRecord:
-        from networks.training.initial import initial_values
-
         steps = steps or self.training.steps
         batches = self.training.batches
         self.progress(f"running {steps} steps of {what}")
         return session.run(
             plan,
-            initial_values(self.subject.step, self.training.seed),
-            [batches.batch(index) for index in range(min(steps, batches.count))],
+            self._initial,
+            [batches.batch(index) for index in range(min(self.training.steps, batches.count))],
             steps=steps,
             watched=watched,
             expected_step_s=self.expected_step_s,
             gradients=gradients,
             rates=self.training.rates,
         )
+
+    @cached_property
+    def _initial(self) -> Mapping[str, NDArray[np.float32]]:
+        from networks.training.initial import initial_values
+
+        return initial_values(self.subject.step, self.training.seed)
 
     def against_this_computer(
         self, watched: ReplayRecord

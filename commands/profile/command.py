@@ -42,6 +42,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             loss=options.loss,
             train=options.train,
             accumulate=options.accumulate,
+            lora=options.lora,
         )
         for name in models
     ]
@@ -62,6 +63,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             loss=options.loss,
             train=options.train,
             accumulate=options.accumulate if options.accumulate > 1 else None,
+            lora=options.lora,
         )
         for name, step in zip(models, steps, strict=True)
     ]

@@ -38,6 +38,7 @@ class MeasureOptions:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: int
+    lora: str | None
     measuring: ProfileOptions
     additivity: bool
     dry_run: bool
@@ -63,6 +64,7 @@ _MEASURING: Mapping[str, object] = {
     "loss": None,
     "train": None,
     "accumulate": None,
+    "lora": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -101,6 +103,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         loss=namespace.loss,
         train=selection(namespace),
         accumulate=namespace.accumulate or 1,
+        lora=namespace.lora,
         measuring=ProfileOptions(
             blocks=namespace.blocks,
             seed=namespace.seed,

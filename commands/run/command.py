@@ -108,8 +108,7 @@ def _run(
     # Print the measurements first, in case they cannot be written.
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, report)
-    network = subject.step.file
-    StoredRun(directory, report, schedule, graph).write(replayed.timed.values, network)
+    StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
     # Imported only now: importing matplotlib earlier would slow the run down.
     from plots.replay.pictures import draw_replay
 
@@ -118,7 +117,7 @@ def _run(
     if advice is not None:
         console.result(advice)
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
-    if network is not None:
+    if subject.step.file is not None:
         console.result(f"weights   {directory / WEIGHTS}")
     if options.gradients is not None:
         batch = training.batches.batch(training.steps - 1)

@@ -43,6 +43,7 @@ class ProfiledModel:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: int | Literal["auto"] | None
+    lora: str | None
     strict: bool
 
 
@@ -116,6 +117,7 @@ class SolveOptions:
                 loss=namespace.loss,
                 train=selection(namespace),
                 accumulate=namespace.accumulate,
+                lora=namespace.lora,
                 strict=namespace.strict,
             ),
             budget=_requested_budget(namespace),

@@ -75,7 +75,8 @@ def _training_steps(
     """
     model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
     batch: int | None = None
-    loss, train, parts = source.loss, source.train, source.accumulate
+    loss, train, lora = source.loss, source.train, source.lora
+    parts = source.accumulate
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer
@@ -91,6 +92,9 @@ def _training_steps(
         if parts is None and network.accumulate is not None:
             parts = network.accumulate
             taken.append(f"in {parts} parts")
+        if lora is None and network.lora is not None:
+            lora = network.lora
+            taken.append(f"LoRA {lora}")
         console.say(f"from profile {profile.name}: {', '.join(taken)}")
     if source.model is not None:
         model = exported(source.model, results.networks)
@@ -103,6 +107,7 @@ def _training_steps(
             source.parameters_in,
             loss=loss,
             train=train,
+            lora=lora,
             accumulate=number,
         )
 

@@ -106,6 +106,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 loss=source.loss,
                 train=source.train,
                 accumulate=parts,
+                lora=source.lora,
             )
             costed = cost_graph(step, profile)
             if costed.predicted:

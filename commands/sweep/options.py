@@ -38,6 +38,7 @@ class ProfiledModels:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: tuple[int, ...]
+    lora: str | None
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class SweepOptions:
                 loss=namespace.loss,
                 train=selection(namespace),
                 accumulate=tuple(namespace.accumulate),
+                lora=namespace.lora,
             ),
             ram_budgets=namespace.ram_budgets,
             deadlines=namespace.deadlines,

@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -204,12 +205,13 @@ def dump_json(document: StrictModel) -> str:
     return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) -> None:
     """Write a file completely or not at all: write a temporary file beside it, sync, rename.
 
     Args:
         path: File to write; missing parent directories are created.
-        content: New content; text is encoded as UTF-8.
+        content: New content; text is encoded as UTF-8. Or a function that writes the file whose
+            path it is given.
 
     Raises:
         OSError: Writing failed, for example because the disk is full. The error names ``path``,
@@ -222,9 +224,11 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(content.encode() if isinstance(content, str) else content)
-            stream.flush()
-            os.fsync(stream.fileno())
+            if not callable(content):
+                stream.write(content.encode() if isinstance(content, str) else content)
+        if callable(content):
+            content(Path(name))
+        _sync(Path(name))
         Path(name).chmod(0o644)
         os.replace(name, path)
     except OSError as error:
@@ -233,11 +237,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(name).unlink()
         raise
-    directory = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    """Bring a file or a directory to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(descriptor)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def require_writable(path: Path) -> None:

@@ -169,10 +169,12 @@ define(
 # number for each row of scores. ``causal``: query i attends to keys 0 to i. ``dropout``: weights
 # are dropped, with the mask that ``dropout.forward`` has for [batch, heads, queries, keys]. A mask
 # is added to the scores; it has ``mask_batch`` x ``mask_heads`` x ``mask_queries`` rows of keys,
-# each either 1 or the whole size, or all 0 if there is none.
+# each either 1 or the whole size, or all 0 if there is none. ``packed``: query, key and value are
+# side by side in the rows of one operand, as after one linear layer.
 
 _FUSED = (
     *("batch", "queries", "keys", "heads", "key_heads", "head_features", "causal", "dropout"),
+    "packed",
     *("mask_batch", "mask_heads", "mask_queries"),
 )
 _FUSED_SCALARS = ("scale", "probability", "seed")
@@ -214,16 +216,23 @@ def _attended(a: Attributes) -> int:
     return a["batch"] * a["heads"] * pairs
 
 
+def _attention_inputs(a: Attributes, suffix: str = "") -> tuple[Operand, ...]:
+    query, key = _fused_queries(a, "query" + suffix), _fused_keys(a, "key" + suffix)
+    if not a["packed"]:
+        return query, key, _fused_keys(a, "value" + suffix)
+    if a["queries"] != a["keys"]:
+        raise OperationError(
+            f"attention: packed, but queries={a['queries']} and keys={a['keys']} differ"
+        )
+    row = query.shape[2] + 2 * key.shape[2]
+    return (Operand("packed" + suffix, (a["batch"], a["queries"], row)),)
+
+
 define(
     KINDS,
     "attention.forward",
     _FUSED,
-    lambda a: (
-        _fused_queries(a, "query"),
-        _fused_keys(a, "key"),
-        _fused_keys(a, "value"),
-        *_mask(a),
-    ),
+    lambda a: (*_attention_inputs(a), *_mask(a)),
     lambda a: (_fused_queries(a, "output"), _log_sum_exp(a)),
     lambda a: _attended(a) * (4 * a["head_features"] + 12),
     scalars=_FUSED_SCALARS,
@@ -233,19 +242,13 @@ define(  # of all three at once: each needs the weights, which are computed agai
     "attention.input_gradient",
     _FUSED,
     lambda a: (
-        _fused_queries(a, "query"),
-        _fused_keys(a, "key"),
-        _fused_keys(a, "value"),
+        *_attention_inputs(a),
         _fused_queries(a, "output"),
         _log_sum_exp(a),
         _fused_queries(a, "output_gradient"),
         *_mask(a),
     ),
-    lambda a: (
-        _fused_queries(a, "query_gradient"),
-        _fused_keys(a, "key_gradient"),
-        _fused_keys(a, "value_gradient"),
-    ),
+    lambda a: _attention_inputs(a, "_gradient"),
     lambda a: _attended(a) * (10 * a["head_features"] + 15),
     in_place={"query_gradient": "output_gradient"},
     scalars=_FUSED_SCALARS,

@@ -21,10 +21,6 @@ MOST_ELEMENTS = 2**24
 """Elements of the largest constant."""
 
 
-class NotConstant(Exception):
-    """The function has arguments that are not known here."""
-
-
 SHAPE_ONLY = frozenset(
     f"{name}.default"
     for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
@@ -32,7 +28,9 @@ SHAPE_ONLY = frozenset(
 """Operations that read only the shape of their tensor."""
 
 
-def computed(operation: str, arguments: Arguments, shape: tuple[int, ...], dtype: Any) -> Array:
+def computed(
+    operation: str, arguments: Arguments, shape: tuple[int, ...], dtype: Any
+) -> Array | None:
     """Compute the result of an operation on constants.
 
     Args:
@@ -42,25 +40,20 @@ def computed(operation: str, arguments: Arguments, shape: tuple[int, ...], dtype
         dtype: Element type of the result in the program.
 
     Returns:
-        The result; it may share memory with the arguments.
-
-    Raises:
-        NotConstant: The function is not known, its result is too large, or has another shape than
-            the program states.
+        The result, which may share memory with the arguments; None if the function is not known,
+        its operands or its result are too large, or the result has another shape.
     """
     function = _FUNCTIONS.get(operation)
-    if function is None or math.prod(shape) > MOST_ELEMENTS:
-        raise NotConstant
     sizes = [value.size for value in arguments.values() if isinstance(value, np.ndarray)]
-    if sum(sizes) > 4 * MOST_ELEMENTS:
-        raise NotConstant
+    if function is None or math.prod(shape) > MOST_ELEMENTS or sum(sizes) > 4 * MOST_ELEMENTS:
+        return None
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(function(arguments, shape))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise NotConstant from None
+        return None  # an argument that is missing, not known here, or not valid
     if found.shape != shape:
-        raise NotConstant
+        return None
     return found if found.dtype == dtype else found.astype(dtype)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from devices.errors import InputError
 from devices.operation import OpSpec
-from networks.exported.constants import SHAPE_ONLY, NotConstant, computed
+from networks.exported.constants import SHAPE_ONLY, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
     BOOL,
@@ -24,7 +24,7 @@ from networks.exported.program import (
     TensorMeta,
     Unreadable,
 )
-from networks.exported.views import View
+from networks.exported.views import Merged, View
 from networks.exported.weights import NUMPY, Weights
 from networks.training.network import Network, Value
 
@@ -85,6 +85,8 @@ class Construction:
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
         self._maybe_copied: set[str] = set()
+        self._merged: dict[str, Merged] = {}
+        self._reshaped_from: list[tuple[str, str]] = []
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
         self._readers: dict[str, list[Node]] = {}
@@ -146,15 +148,14 @@ class Construction:
         if len(node.outputs) != 1 or any(self.constant(name) is None for name in reads):
             return False
         meta = self.meta(node)
-        if is_in_place(node) and self._has_other_reader(node):
+        if node.is_in_place and self._has_other_reader(node):
             return False
         dtype = NUMPY.get(meta.dtype)
         if dtype is None:
             return False
-        try:
-            arguments = {key: self._known(value) for key, value in node.arguments.items()}
-            found = computed(operation, arguments, meta.shape, dtype)
-        except NotConstant:
+        arguments = {key: self._known(value) for key, value in node.arguments.items()}
+        found = computed(operation, arguments, meta.shape, dtype)
+        if found is None:
             return False
         self._constants[node.outputs[0]] = found
         return True
@@ -376,6 +377,22 @@ class Construction:
         self._maybe_copied.update(view.value.name for view in views)
         self.bind(node, *views)
 
+    def merged(self, node: Node, name: str = "") -> Merged | None:
+        """The tensor that an argument names, by default the first, if its axes are merged ones."""
+        found = node.arguments.get(name or next(iter(node.arguments), ""))
+        return self._merged.get(found.name) if isinstance(found, Reference) else None
+
+    def bind_merged(self, node: Node, merged: Merged | None) -> None:
+        """State of which axes those of the node's output, which is bound already, are merged."""
+        if merged is not None:
+            self._merged[node.outputs[0]] = merged
+
+    def reshaped_copy(self, node: Node, view: View, shape: tuple[int, ...]) -> View:
+        """A copy in another shape, where PyTorch may have made a view."""
+        copy = self.stored(node, view)
+        self._reshaped_from.append((copy.name, view.value.name))
+        return View.whole(Value(copy.name, shape, copy.kind))
+
     def bind(self, node: Node, *views: View) -> None:
         """State what the node's outputs have become.
 
@@ -389,7 +406,7 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
-        if is_in_place(node):
+        if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
         self.maker.update(dict.fromkeys(node.outputs, node))
@@ -403,9 +420,12 @@ class Construction:
             raise Unsupported(f"it changes the {overwritten.value.kind} {changed}")
         if not overwritten.has_all or result.strides != overwritten.strides:
             raise Unsupported("it changes a part of a tensor in place", "its form not in place")
-        same = {name for name, view in self.views.items() if view.value.name == changed}
-        if changed in self._maybe_copied:
-            others = same - set(node.reads[:1])
+        same = self._views_of(changed)
+        twins = [set(pair) - {changed} for pair in self._reshaped_from if changed in pair]
+        copies = {name for pair in twins for each in pair for name in self._views_of(each)}
+        if changed in self._maybe_copied or copies:
+            shared = same if changed in self._maybe_copied else set()
+            others = (shared | copies) - set(node.reads[:1])
             if others & self._read_after(node):
                 raise Unsupported(
                     "it changes a tensor in place, and another that may be a copy is read later",
@@ -414,6 +434,13 @@ class Construction:
         self.overwritten |= same
         for name in same:
             self.views[name] = self.views[name].of(result.value)
+        stale = {each for each, merged in self._merged.items() if merged.view.value.name == changed}
+        for name in same | stale:
+            self._merged.pop(name, None)
+
+    def _views_of(self, stored: str) -> set[str]:
+        """Tensors of the program that are views of a stored one."""
+        return {name for name, view in self.views.items() if view.value.name == stored}
 
     def _read_after(self, node: Node) -> set[str]:
         """Tensors that nodes after this one read."""
@@ -444,12 +471,6 @@ def copied_elements(view: View) -> dict[str, int]:
 
 Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
-
-
-def is_in_place(node: Node) -> bool:
-    """Whether ATen's name of the operation ends with an underscore, but not with two."""
-    name = node.target.removeprefix("aten.").partition(".")[0]
-    return name.endswith("_") and not name.endswith("__")
 
 
 def _described(found: object) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from devices.operation import ELEMENT_BYTES, Loss, OperationError
 from networks.exported.archive import Archive
-from networks.exported.construction import Construction, Unsupported, is_in_place
+from networks.exported.construction import Construction, Unsupported
 from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
@@ -26,7 +26,6 @@ from networks.training.network import Network, NetworkError, Value
 from networks.training.step import NetworkFile
 
 _MOST_NODES = 100_000
-_WITHOUT_EFFECT = frozenset({"aten._assert_tensor_metadata.default"})
 _MOST_PLACES = 3
 _MOST_LINES = 100
 
@@ -146,7 +145,7 @@ def _map(construction: Construction, node: Node) -> _Refusal | None:
     """Append the layers of a node; None if it could be mapped."""
     follows = construction.reads_unknown(node)
     operation = OPERATIONS.get(_operation(node))
-    if node.target in _WITHOUT_EFFECT or construction.fold(node, _operation(node)):
+    if construction.fold(node, _operation(node)):
         return None
     try:
         for name in node.outputs:
@@ -168,7 +167,7 @@ def _unknown(_construction: Construction, _node: Node) -> None:
 def _operation(node: Node) -> str:
     """ATen's name without ``aten.`` and without the underscore of operations in place."""
     name, _, overload = node.target.removeprefix("aten.").partition(".")
-    return f"{name.removesuffix('_') if is_in_place(node) else name}.{overload}"
+    return f"{name.removesuffix('_') if node.is_in_place else name}.{overload}"
 
 
 def _require_size(program: Program, name: str) -> None:

@@ -91,10 +91,21 @@ class Node:
         """Tensors that the arguments name, those in lists too."""
         return tuple(_references(tuple(self.arguments.values())))
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether ATen's name of the operation ends with an underscore, but not with two."""
+        name = self.target.removeprefix("aten.").partition(".")[0]
+        return name.endswith("_") and not name.endswith("__")
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether it changes a tensor that exists before it."""
+        return self.is_in_place or self.target.startswith("aten.batch_norm.")
+
 
 @dataclass(frozen=True)
 class Program:
-    """A graph with its inputs.
+    """A graph with its inputs. Nodes whose results nothing needs are left out.
 
     ``parameters``, ``buffers`` and ``constants`` map tensors to the module's names. The module's
     state has no constants: tensors of its source, and buffers that are not persistent.
@@ -162,7 +173,19 @@ def read_program(archive: Archive) -> Program:
     for name in (*known, *outputs):
         if name not in tensors or name not in known:
             raise ExportError(f"{path}: the graph does not describe its tensor {name!r}")
-    return Program(tuple(nodes), tensors, parameters, buffers, constants, tuple(inputs), outputs)
+    return Program(
+        _needed(nodes, outputs), tensors, parameters, buffers, constants, tuple(inputs), outputs
+    )
+
+
+def _needed(nodes: Sequence[Node], outputs: tuple[str, ...]) -> tuple[Node, ...]:
+    """Nodes on which the program's outputs depend, and those that change a tensor."""
+    wanted, found = set(outputs), []
+    for node in reversed(nodes):
+        if node.has_effects or not wanted.isdisjoint(node.outputs):
+            wanted.update(node.reads)
+            found.append(node)
+    return tuple(reversed(found))
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -76,6 +76,20 @@ class View:
         """The same elements with their axes in another order."""
         return self.of_axes(order)
 
+    def in_stored_order(self, last: int) -> tuple[View, tuple[int, ...]]:
+        """The same elements in the order in which they are stored, and the order that undoes it.
+
+        The ``last`` axes stay last. If the elements are not all of a stored tensor, or these axes
+        not the last ones there, the order stays as it is.
+        """
+        count = len(self.shape)
+        kept = tuple(range(count))
+        order = (*sorted(kept[: count - last], key=lambda axis: -self.strides[axis]),)
+        stored = self.permuted((*order, *kept[count - last :]))
+        if self.is_row_major or not stored.is_row_major:
+            return self, kept
+        return stored, (*map(order.index, range(len(order))), *kept[count - last :])
+
     def part(self, axis: int, start: int, size: int, step: int = 1) -> View:
         """Every ``step``-th of the elements along an axis."""
         shape, strides = list(self.shape), list(self.strides)
@@ -129,6 +143,50 @@ class View:
     def of(self, value: Value) -> View:
         """The same view of another tensor with as many elements."""
         return replace(self, value=value)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A tensor whose axes are several of a view's, although they are not stored in that order.
+
+    ``counts`` states how many of the view's axes each axis is. The tensor itself is a copy, which
+    nothing reads if an operation takes the axes apart again.
+    """
+
+    view: View
+    counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, view: View, shape: tuple[int, ...]) -> Merged | None:
+        """The elements of a view in another shape; None if an axis of either has a remainder."""
+        sizes: list[int] = []
+        counts = []
+        left = [size for size in reversed(view.shape) if size > 1]
+        for wanted in shape:
+            before, needed = len(sizes), wanted
+            while needed > 1:
+                size = left.pop() if left else 0
+                taken = min(size, needed)
+                if taken == 0 or size % taken or needed % taken:
+                    return None
+                if size > taken:
+                    left.append(size // taken)
+                sizes.append(taken)
+                needed //= taken
+            counts.append(len(sizes) - before)
+        finer = view.reshaped(tuple(sizes))
+        return None if finer is None else cls(finer, tuple(counts))
+
+    def permuted(self, order: tuple[int, ...]) -> Merged:
+        """The same elements with the axes of the tensor in another order."""
+        starts = [sum(self.counts[:axis]) for axis in order]
+        counts = [self.counts[axis] for axis in order]
+        axes = [
+            start + each
+            for start, count in zip(starts, counts, strict=True)
+            for each in range(count)
+        ]
+        return Merged(self.view.permuted(tuple(axes)), tuple(counts))
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
+from networks.training.lora import Lora, add_adapters
 from networks.training.selection import select_trained
 from networks.training.step import NetworkFile
 
@@ -63,6 +64,7 @@ def build_model(
     loss: Loss | None = None,
     train: Sequence[str] | None = None,
     accumulate: int = 1,
+    lora: str | None = None,
 ) -> TrainingStep:
     """Build one training step of a built-in network, or of one that PyTorch exported.
 
@@ -79,6 +81,9 @@ def build_model(
             itself (``requires_grad``), and built-in networks train all.
         accumulate: Number of parts of the batch, whose gradients are added up
             (:mod:`networks.training.accumulation`).
+        lora: Rank of low-rank adapters, or rank and pattern (``8:*query*``), as
+            :class:`~networks.training.lora.Lora` parses it. All else is frozen then, except for
+            what ``train`` selects.
 
     Returns:
         The training step.
@@ -86,7 +91,7 @@ def build_model(
     Raises:
         ModelError: There is no such network or optimizer, ``batch`` is below 1 or not that of the
             file, or ``loss`` is given for a built-in network.
-        NetworkError: ``train`` selects nothing, or the batch cannot be split.
+        NetworkError: ``train`` or ``lora`` selects nothing, or the batch cannot be split.
         ExportError: The file cannot be read, or has operations that cannot be trained here.
     """
     if optimizer not in _OPTIMIZERS:
@@ -98,12 +103,15 @@ def build_model(
         raise ModelError(f"{name}: has a loss already; only a file's network can be given one")
     else:
         network, file = _built_in(name, batch), None
-    if train is not None:
-        select_trained(network, train)
+    if train is not None or lora is not None:
+        select_trained(network, train or ())
+    adapters = () if lora is None else add_adapters(network, Lora.parse(lora))
     step = replace(
         training_step(network, _OPTIMIZERS[optimizer], file, accumulate),
         loss=loss,
         train=None if train is None else tuple(train),
+        lora=lora,
+        adapters=adapters,
     )
     return with_parameters_in_storage(step) if parameters_in == "storage" else step
 

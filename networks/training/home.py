@@ -2,7 +2,8 @@
 
 With their home in RAM, all parameters occupy RAM throughout. With their home in storage, they are
 paged in before an operation reads them, and all tensors that the step changes (parameters,
-optimizer state, running statistics) must be in storage again when it ends.
+optimizer state, running statistics) must be in storage again when it ends. Those that it does not
+change, frozen parameters and statistics, are only read from there.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
         for name in (*op.in_place, *op.in_place.values())
         if size[name] == size[op.reads[0]]  # not Adam's corrections, common to all rows
     }
+    scattered.update((name, forward.spec) for name, forward in tables.items())
 
     def moved(tensor: StepTensor) -> StepTensor:
         tensor = replace(tensor, bytes=size[tensor.name])
@@ -54,7 +56,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
         return replace(
             tensor,
             home=tensor.home and "storage",
-            persist=tensor.persist and "storage",
+            persist="storage" if tensor.persist and tensor.home is None else None,
             stretches=1 if (spec := scattered.get(tensor.name)) is None else spec.values[0],
             home_stretches=1 if spec is None else spec.values[1],
         )
@@ -65,7 +67,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
 
 
 def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
-    """Embeddings with more rows than indices, whose table is trained and read by nothing else.
+    """Embeddings with more rows than indices, whose table only they and an update read.
 
     Nor may anything but embeddings of such tables read their indices, which refer to other rows.
     """
@@ -79,7 +81,8 @@ def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
         rows, vocabulary, _ = op.spec.values
         phases = [reader.phase for reader in readers[op.reads[1]]]
         layers = {reader.layer for reader in readers[op.reads[0]]}
-        if vocabulary > rows and phases == ["forward", "update"] and layers == {op.layer}:
+        is_alone = phases in (["forward"], ["forward", "update"]) and layers == {op.layer}
+        if vocabulary > rows and is_alone and step.tensor[op.reads[1]].kind == "parameter":
             yield op
 
 

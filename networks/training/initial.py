@@ -34,7 +34,8 @@ _CONSTANTS: Mapping[str, float] = {
 def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float32]]:
     """Find initial values of parameters, optimizer state and running statistics.
 
-    A network's file has its parameters and statistics. All others are drawn: weights are uniform
+    A network's file has its parameters and statistics; matrices of adapters are drawn from their
+    own bounds, or are zero. All others are drawn: weights are uniform
     with variance 2 / fan-in (He et al. 2015, Delving Deep into Rectifiers),
     embeddings uniform with BERT's variance. Uniform numbers need no function that computers round
     differently. A drawn tensor depends only on the seed, its name and its shape.
@@ -48,6 +49,9 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
         table, with all its rows.
     """
     values: dict[str, NDArray[np.float32]] = {}
+    for adapter in step.adapters:
+        drawn = uniform(adapter.shape, "initial", seed, adapter.name)
+        values[adapter.name] = np.float32(adapter.bound) * drawn
     for op in step.ops:
         for operand, name in zip(op.spec.reads, op.reads, strict=True):
             tensor = step.tensor[name]

@@ -87,13 +87,22 @@ class NetworkFile:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A trained matrix of a low-rank adapter, whose initial values are drawn from ±``bound``."""
+
+    name: str
+    shape: tuple[int, int]
+    bound: float
+
+
+@dataclass(frozen=True)
 class TrainingStep:
     """All operations and tensors of one training step.
 
     ``parameters_in`` is the home of parameters and optimizer state between steps. ``file`` is
-    absent for a built-in network. ``accumulate`` is the number of parts of the batch, each of which
-    has inputs of its own. ``loss`` was added to the file's network, and ``train`` selected
-    the trained parameters; they are None where the network states both itself.
+    absent for a built-in network. ``loss`` was added to the file's network, ``train`` selected the
+    trained parameters, and ``lora`` added the ``adapters``; they are None where nobody asked for
+    them. ``accumulate`` is the number of parts of the batch, each of which has inputs of its own.
     """
 
     name: str
@@ -106,6 +115,8 @@ class TrainingStep:
     loss: Loss | None = None
     train: tuple[str, ...] | None = None
     accumulate: int = 1
+    lora: str | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -205,5 +216,6 @@ class TrainingStep:
         """Name, batch size, and what is not as usual, for messages."""
         trained = "" if self.train is None else f", training {' and '.join(self.train)}"
         parts = f", in {self.accumulate} parts" if self.accumulate > 1 else ""
+        trained += "" if self.lora is None else f", LoRA {self.lora}"
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
         return f"{self.name}, batch {self.batch}{parts}{trained}{home}"

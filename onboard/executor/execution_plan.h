@@ -13,7 +13,7 @@
 typedef enum {
     JW_DO_COMPUTE,  /* run computes[index] */
     JW_DO_PAGE_OUT, /* write the bytes to slots[index] */
-    JW_DO_PAGE_IN,  /* read the bytes from slots[index] */
+    JW_DO_PAGE_IN,  /* read the bytes from slots[index], or from frozen[index]: see jw_copy */
     JW_DO_MOVE,     /* move the bytes to the address `to` */
     JW_DO_PROBE,    /* checksum of the bytes, to probed[index] */
     JW_DO_GUARD,    /* fill the bytes with the canary */
@@ -24,10 +24,17 @@ typedef enum {
     JW_DO_ROWS_OUT  /* write the selected rows of tables[index], which is in RAM */
 } jw_verb;
 
+/* The copy that JW_DO_PAGE_IN reads. */
+typedef enum {
+    JW_OF_THIS_STEP, /* the slot, as this step has written it */
+    JW_OF_LAST_STEP, /* the slot, as the last complete step has written it */
+    JW_OF_FROZEN     /* a tensor that no step changes */
+} jw_copy;
+
 /* An action of a plan. */
 typedef struct {
     uint8_t verb;
-    uint8_t last_step;    /* JW_DO_PAGE_IN: read the copy written by the last complete step */
+    uint8_t copy;         /* JW_DO_PAGE_IN: a jw_copy */
     uint8_t asynchronous; /* transfers: later actions need not wait for it */
     uint8_t gradient;     /* JW_DO_PROBE: the bytes are a parameter's gradient */
     uint16_t waits_for;   /* the first `waits_for` transfers of the step must be over before it */
@@ -49,18 +56,25 @@ typedef struct {
     uint8_t rated;  /* number of scalars if the first one is a learning rate; 0 without one */
 } jw_compute;
 
-/* Place of a page-out in the step's part of the storage; it takes whole pages. */
+/* Place in the storage of a page-out, or of a frozen tensor; it takes whole pages. */
 typedef struct {
-    uint32_t offset; /* from the start of the part */
+    uint32_t offset; /* from the start of the step's part; of a frozen tensor, of the storage */
     uint32_t bytes;  /* size in RAM */
 } jw_slot;
 
 /* Value of an absent address or slot. */
 #define JW_NOWHERE UINT32_MAX
 
+/* Number of a kept tensor that does not exist. */
+#define JW_NOT_KEPT UINT16_MAX
+
 /* Size of a step's record: four words, a checksum for each kept tensor, a word for each selected
  * row, and its own checksum (store.h). */
 #define JW_STEP_RECORD_BYTES(kept_count, row_count) (4u * (5u + (kept_count) + (row_count)))
+
+/* Size of the record of the frozen values: four words, a checksum for each frozen tensor, and its
+ * own checksum. */
+#define JW_FROZEN_RECORD_BYTES(frozen_count) JW_STEP_RECORD_BYTES(frozen_count, 0)
 
 /* A tensor that is kept from step to step. If it is a table with its home in storage, `bytes` and
  * `slot` are those of the rows that a step changes. */
@@ -78,12 +92,13 @@ typedef struct {
     uint32_t row_count; /* of the tables */
 } jw_selection;
 
-/* A kept tensor of which a step reads and writes only the selected rows, which lie side by side in
- * RAM, with zeros at positions without a row. */
+/* A tensor of which a step reads only the selected rows, and writes them if it is kept. They lie side
+ * by side in RAM, with zeros at positions without a row. */
 typedef struct {
-    uint32_t offset; /* of its first row in the storage */
+    uint32_t offset;  /* of its first row in the storage */
+    uint32_t address; /* of its first row in the arena; JW_NOWHERE if its home is storage */
     uint32_t row_bytes, row_count;
-    uint16_t kept, selection; /* their indices in the plan */
+    uint16_t kept, selection; /* their indices in the plan; JW_NOT_KEPT if no step changes it */
 } jw_table;
 
 /* Start of an action, from the start of the step, and its duration. For a transfer, from its own
@@ -94,13 +109,14 @@ typedef struct {
 
 /* RAM of a plan besides its arena, defined with the plan. */
 typedef struct {
-    uint32_t *slot_checksums; /* [slot_count], of this step */
-    uint32_t *kept_checksums; /* [kept_count], of the last complete step */
-    uint32_t *probed;         /* [probe_count], checksums of a watched step */
-    jw_span *spans;           /* [action_count], of a watched step */
-    unsigned char *page;      /* [page_bytes], buffer for the last page of a tensor */
-    uint32_t *rows;           /* [row_count], of all selections of the newest step */
-    unsigned char *row;       /* buffer for the largest row of a table in the storage */
+    uint32_t *slot_checksums;   /* [slot_count], of this step */
+    uint32_t *kept_checksums;   /* [kept_count], of the last complete step */
+    uint32_t *frozen_checksums; /* [frozen_count] */
+    uint32_t *probed;           /* [probe_count], checksums of a watched step */
+    jw_span *spans;             /* [action_count], of a watched step */
+    unsigned char *page;        /* [page_bytes], buffer for the last page of a tensor */
+    uint32_t *rows;             /* [row_count], of all selections of the newest step */
+    unsigned char *row;         /* buffer for the largest row of a table in the storage */
 } jw_plan_memory;
 
 /* A plan: its actions, and the tables to which they refer. */
@@ -110,19 +126,22 @@ typedef struct {
     const jw_action *actions;
     uint16_t action_count;      /* of all actions */
     uint16_t step_action_count; /* of the first ones, which are the step; the others follow it */
-    uint16_t slot_count, kept_count, probe_count, selection_count, table_count;
+    uint16_t slot_count, kept_count, probe_count, selection_count, table_count, frozen_count;
     const jw_compute *computes;
     const jw_slot *slots;
     const jw_kept *kept;
     const jw_selection *selections;
     const jw_table *tables;
-    uint32_t row_count;         /* rows of all selections */
-    uint32_t table_bytes;       /* storage of all tables; whole pages */
-    uint32_t page_bytes;        /* of the storage; 1 without storage */
-    uint32_t erase_block_bytes; /* 0: needs no erasing */
-    uint32_t step_bytes;        /* storage that one step writes: its slots, then its record, which
+    const jw_slot *frozen;
+    uint32_t row_count;    /* rows of all selections */
+    uint32_t frozen_bytes; /* storage of what no step changes; whole pages and erase blocks */
+    uint32_t frozen_record_offset; /* after the values; whole pages and erase blocks */
+    uint32_t table_bytes;          /* storage of the tables that steps change; whole pages */
+    uint32_t page_bytes;           /* of the storage; 1 without storage */
+    uint32_t erase_block_bytes;    /* 0: needs no erasing */
+    uint32_t step_bytes;    /* storage that one step writes: its slots, then its record, which
                                    makes it valid; whole pages and whole erase blocks */
-    uint32_t record_offset;     /* of the record within step_bytes; its size is
+    uint32_t record_offset; /* of the record within step_bytes; its size is
                                    JW_STEP_RECORD_BYTES, rounded up to whole pages */
     const jw_plan_memory *memory;
 } jw_plan;

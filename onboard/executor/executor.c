@@ -69,7 +69,7 @@ const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer
         error = jw_store_page_out(e->store, transfer->index, memory,
                                   e->plan->arena_bytes - transfer->address);
     } else if (transfer->verb == JW_DO_PAGE_IN) {
-        error = jw_store_page_in(e->store, transfer->index, transfer->last_step, memory);
+        error = jw_store_page_in(e->store, transfer->index, (jw_copy)transfer->copy, memory);
     } else {
         error = jw_store_page_in_rows(e->store, transfer->index, memory);
     }
@@ -179,7 +179,7 @@ static const char *select_rows(jw_executor *e, const jw_action *action) {
 
 /* The table of a transfer of rows if it is in RAM, else NULL. */
 static unsigned char *table_in_ram(const jw_executor *e, const jw_action *transfer) {
-    const uint32_t address = e->plan->kept[e->plan->tables[transfer->index].kept].address;
+    const uint32_t address = e->plan->tables[transfer->index].address;
     return address == JW_NOWHERE ? NULL : e->arena + address;
 }
 
@@ -331,7 +331,7 @@ static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
 /* --- steps -------------------------------------------------------------------------------- */
 
 const char *jw_executor_begin(jw_executor *e) {
-    if (e->plan->slot_count && !e->store) {
+    if (e->plan->step_bytes && !e->store) {
         return "the plan pages, but there is no storage to page to";
     }
     fill(e->arena, e->plan->arena_bytes, UNTOUCHED);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "store_frozen.h"
 #include "store_pages.h"
 #include "store_record.h"
 #include "store_rows.h"
@@ -22,30 +23,20 @@ static uint32_t part_after(const jw_store *store, uint32_t part) {
 const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable) {
     const jw_slot *place = &store->plan->slots[slot];
     store->plan->memory->slot_checksums[slot] = jw_checksum_of(memory, place->bytes);
-    const char *why = jw_store_write_pages(store, place->offset, memory, place->bytes, readable);
-    return jw_store_explain(store, "slot ", slot,
-                            jw_store_part_begin(store, store->part) + place->offset,
-                            "cannot be written", why);
+    const uint64_t at = jw_store_part_begin(store, store->part) + place->offset;
+    const char *why = jw_store_erase_up_to(
+        store, place->offset + jw_store_rounded_up(place->bytes, store->medium->page_bytes));
+    if (!why) {
+        why = jw_store_write_pages(store, at, memory, place->bytes, readable);
+    }
+    return jw_store_explain(store, "slot ", slot, at, "cannot be written", why);
 }
 
 static const char *read_slot(jw_store *store, uint16_t slot, uint32_t part, uint32_t checksum,
                              void *memory) {
     const jw_slot *place = &store->plan->slots[slot];
     const uint64_t at = jw_store_part_begin(store, part) + place->offset;
-    const char *why = jw_store_read_pages(store, at, memory, place->bytes);
-    if (why) {
-        return jw_store_explain(store, "slot ", slot, at, "cannot be read", why);
-    }
-    const uint32_t found = jw_checksum_of(memory, place->bytes);
-    if (found == checksum) {
-        return NULL;
-    }
-    jw_message message = jw_store_about(store, "slot ", slot, at);
-    jw_message_text(&message, "holds other data than was written: checksum ");
-    jw_message_bits(&message, found);
-    jw_message_text(&message, " instead of ");
-    jw_message_bits(&message, checksum);
-    return store->sentence;
+    return jw_store_read_checked(store, "slot ", slot, at, memory, place->bytes, checksum);
 }
 
 const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
@@ -61,13 +52,16 @@ const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
                      memory);
 }
 
-const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, void *memory) {
+const char *jw_store_page_in(jw_store *store, uint16_t index, jw_copy copy, void *memory) {
     const jw_plan *plan = store->plan;
-    if (!last_step) {
-        return read_slot(store, slot, store->part, plan->memory->slot_checksums[slot], memory);
+    if (copy == JW_OF_FROZEN) {
+        return jw_store_page_in_frozen(store, index, memory);
+    }
+    if (copy == JW_OF_THIS_STEP) {
+        return read_slot(store, index, store->part, plan->memory->slot_checksums[index], memory);
     }
     uint16_t kept = 0;
-    while (kept < plan->kept_count && plan->kept[kept].slot != slot) {
+    while (kept < plan->kept_count && plan->kept[kept].slot != index) {
         kept++;
     }
     return jw_store_fetch(store, kept, memory);
@@ -83,7 +77,11 @@ void jw_store_begin_step(jw_store *store) {
  * unreadable record may be of one more run, which the new run's number takes into account. */
 const char *jw_store_begin_run(jw_store *store) {
     jw_newest_record newest = {.part = store->part_count - 1};
-    const char *error = store->plan->kept_count ? jw_store_find_newest(store, &newest) : NULL;
+    const char *error = jw_store_require_frozen(store);
+    if (error) {
+        return error;
+    }
+    error = store->plan->kept_count ? jw_store_find_newest(store, &newest) : NULL;
     store->begun = !error;
     store->complete = false;
     store->run = (newest.record.valid ? newest.record.run + 1 : 0) + newest.unreadable;
@@ -133,9 +131,12 @@ const char *jw_store_complete(jw_store *store) {
 }
 
 const char *jw_store_recover(jw_store *store) {
-    jw_newest_record newest;
-    const char *error = jw_store_find_newest(store, &newest);
+    jw_newest_record newest = {.part = 0};
     store->begun = store->complete = store->settled = false;
+    const char *error = jw_store_recover_frozen(store);
+    if (!error) {
+        error = jw_store_find_newest(store, &newest);
+    }
     if (!error && newest.record.valid) {
         error = jw_store_read_record(store, newest.part, true, &newest.record);
     }
@@ -159,8 +160,10 @@ static void add_word(jw_checksum *sum, uint32_t word) {
     jw_checksum_add(sum, &word, sizeof word);
 }
 
-/* Checksum of what defines a step's values and their places: the plan, without the kernels. */
-static uint32_t identity(const jw_plan *plan) {
+/* Checksum of what defines a step's values and their places: the plan, without the kernels, and the
+ * frozen values. */
+uint32_t jw_store_identity(const jw_store *store) {
+    const jw_plan *plan = store->plan;
     jw_checksum sum;
     jw_checksum_begin(&sum);
     for (const char *letter = plan->name; *letter; letter++) {
@@ -189,6 +192,11 @@ static uint32_t identity(const jw_plan *plan) {
         add_word(&sum, (uint32_t)action->verb << 16 | action->index);
         add_word(&sum, action->address);
     }
+    if (jw_store_has_frozen(plan)) {
+        add_word(&sum, plan->frozen_bytes);
+        add_word(&sum, (uint32_t)store->frozen_key);
+        add_word(&sum, (uint32_t)(store->frozen_key >> 32));
+    }
     return jw_checksum_end(&sum);
 }
 
@@ -198,8 +206,9 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
     if (plan->page_bytes % medium->page_bytes || plan->page_bytes % 4 || !plan->step_bytes) {
         return "the plan's pages are not whole pages of the storage";
     }
-    if (medium->erase_block_bytes && (!block_bytes || block_bytes % medium->erase_block_bytes ||
-                                      plan->step_bytes % block_bytes)) {
+    if (medium->erase_block_bytes &&
+        (!block_bytes || block_bytes % medium->erase_block_bytes ||
+         plan->step_bytes % block_bytes || plan->frozen_bytes % block_bytes)) {
         return "the plan's erase blocks are not whole erase blocks of the storage";
     }
     if (medium->erase_block_bytes && jw_store_has_tables(plan)) {
@@ -208,10 +217,9 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
     }
     store->plan = plan;
     store->medium = medium;
-    const uint64_t table_bytes = plan->table_bytes;
-    const uint64_t parts = medium->scratch_bytes < table_bytes
-                               ? 0
-                               : (medium->scratch_bytes - table_bytes) / plan->step_bytes;
+    const uint64_t before = jw_store_part_begin(store, 0);
+    const uint64_t parts =
+        medium->scratch_bytes < before ? 0 : (medium->scratch_bytes - before) / plan->step_bytes;
     store->part_count = parts < UINT32_MAX ? (uint32_t)parts : UINT32_MAX;
     if (store->part_count < (plan->kept_count ? 2u : 1u)) {
         jw_message message;
@@ -221,13 +229,14 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
         jw_message_text(&message, " bytes for steps that write ");
         jw_message_number(&message, plan->step_bytes);
         jw_message_text(&message, plan->kept_count ? " each; two must fit" : "");
-        if (table_bytes) {
-            jw_message_text(&message, ", after the tables of ");
-            jw_message_number(&message, table_bytes);
+        if (before) {
+            jw_message_text(&message, plan->frozen_bytes ? ", after the frozen values of "
+                                                         : ", after the tables of ");
+            jw_message_number(&message, before);
             jw_message_text(&message, " bytes");
         }
         return store->sentence;
     }
-    store->identity = identity(plan);
+    store->identity = jw_store_identity(store);
     return NULL;
 }

@@ -1,5 +1,5 @@
-/* The store to which steps page: a range of a medium. Tables come first; the rest is divided into
- * parts of plan->step_bytes.
+/* The store to which steps page: a range of a medium. What no step changes comes first, then tables;
+ * the rest is divided into parts of plan->step_bytes.
  *
  *     part │ slot 0 │ slot 1 │ ... │ record │
  *
@@ -18,6 +18,12 @@
  * record, with which jw_store_settle begins again after jw_store_recover. The step before it is not
  * complete any more from then on. A row takes whole pages; a checksum of its number and its values
  * follows it.
+ *
+ * Frozen values are written once, before the first run, and only read from then on. Their record
+ * follows them: magic, identity of their places, the caller's key of the values, a checksum for each
+ * tensor, and its own checksum. Writing other values begins by wiping it. Rows of a frozen table carry
+ * their checksums themselves. The identity in the records of steps covers the key, so that steps
+ * which were computed with other frozen values are not complete.
  */
 #ifndef JW_STORE_H
 #define JW_STORE_H
@@ -38,9 +44,12 @@ typedef struct {
     bool begun;         /* a run has begun: step 0 may be written */
     bool complete;      /* step `step` is complete */
     bool settled;       /* all rows that it has changed are in their tables */
+    bool is_frozen;     /* all frozen values are in the storage */
     uint32_t run, step; /* numbers of the last complete step */
     uint32_t part;      /* the part to write next; that of the last complete step is before it */
     uint32_t erased;    /* bytes erased so far, from the start of that part */
+    uint32_t frozen_end, frozen_erased; /* bytes of the frozen values written and erased so far */
+    uint64_t frozen_key;                /* which values these are */
     char sentence[192];
 } jw_store;
 
@@ -52,6 +61,15 @@ typedef struct {
  * or erase block does not divide the plan's. From then on the store uses the plan's `page` and
  * checksums. */
 const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *medium);
+
+/* Begin to write the frozen values, before the first initial value. `key` names them: other values
+ * have another key. If the storage holds those of this key already, the calls for single values write
+ * nothing; else it holds no complete step from now on. */
+const char *jw_store_begin_frozen(jw_store *store, uint64_t key);
+
+/* Write a frozen tensor. All of them, then all frozen tables (jw_store_keep_rows), in the order of
+ * their numbers. */
+const char *jw_store_freeze(jw_store *store, uint16_t frozen, void *memory, size_t readable);
 
 /* Write the initial value of a kept tensor, each once; the first one begins a run. */
 const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t readable);
@@ -69,7 +87,7 @@ uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room);
 
 /* Write initial values of `count` rows of a table, from row `first` on, side by side in memory of
  * `room` bytes, all of which may be overwritten. The first call begins a run, and makes all steps of
- * earlier runs incomplete, since the table was theirs. */
+ * earlier runs incomplete, since the table was theirs; but rows of a frozen table are frozen values. */
 const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
                                void *memory, size_t room);
 
@@ -93,7 +111,7 @@ void jw_store_begin_step(jw_store *store);
 /* Write a slot of the current step. */
 const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable);
 
-/* Read a slot: with `last_step` that of the last complete step, else that of the current step. */
-const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, void *memory);
+/* Read a copy of a slot, or a frozen tensor. */
+const char *jw_store_page_in(jw_store *store, uint16_t index, jw_copy copy, void *memory);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "checksum.h"
+
 /* --- sentences ---------------------------------------------------------------------------- */
 
 jw_message jw_store_about(jw_store *store, const char *what, uint32_t number, uint64_t offset) {
@@ -30,7 +32,8 @@ const char *jw_store_explain(jw_store *store, const char *what, uint32_t number,
 /* --- places ------------------------------------------------------------------------------- */
 
 uint64_t jw_store_part_begin(const jw_store *store, uint32_t part) {
-    return store->plan->table_bytes + (uint64_t)part * store->plan->step_bytes;
+    const jw_plan *plan = store->plan;
+    return (uint64_t)plan->frozen_bytes + plan->table_bytes + (uint64_t)part * plan->step_bytes;
 }
 
 uint32_t jw_store_rounded_up(uint32_t bytes, uint32_t unit) {
@@ -39,33 +42,38 @@ uint32_t jw_store_rounded_up(uint32_t bytes, uint32_t unit) {
 
 /* --- pages -------------------------------------------------------------------------------- */
 
-const char *jw_store_erase_up_to(jw_store *store, uint32_t end) {
+const char *jw_store_erase(jw_store *store, uint64_t at, uint32_t bytes) {
     jw_medium *medium = store->medium;
-    if (!medium->erase_block_bytes || end <= store->erased) {
+    if (!medium->erase_block_bytes || !bytes) {
+        return NULL;
+    }
+    const char *error = medium->transfer[JW_ERASE](medium, at, NULL, bytes);
+    store->erased_blocks += error ? 0 : bytes / store->plan->erase_block_bytes;
+    return error;
+}
+
+const char *jw_store_erase_up_to(jw_store *store, uint32_t end) {
+    if (!store->medium->erase_block_bytes || end <= store->erased) {
         return NULL;
     }
     const uint32_t begin = store->erased;
     const uint32_t bytes = jw_store_rounded_up(end - begin, store->plan->erase_block_bytes);
-    const char *error = medium->transfer[JW_ERASE](
-        medium, jw_store_part_begin(store, store->part) + begin, NULL, bytes);
-    if (!error) {
-        store->erased += bytes;
-        store->erased_blocks += bytes / store->plan->erase_block_bytes;
-    }
+    const char *error =
+        jw_store_erase(store, jw_store_part_begin(store, store->part) + begin, bytes);
+    store->erased += error ? 0 : bytes;
     return error;
 }
 
 /* If the bytes after the tensor are readable, they are written too, up to the end of the last page:
  * one transfer is faster than two, and they are never read back. */
-const char *jw_store_write_pages(jw_store *store, uint32_t offset, void *memory, uint32_t bytes,
+const char *jw_store_write_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes,
                                  size_t readable) {
     jw_medium *medium = store->medium;
     const uint32_t page_bytes = medium->page_bytes;
     const uint32_t padded = jw_store_rounded_up(bytes, page_bytes);
     const uint32_t whole = padded <= readable ? padded : bytes / page_bytes * page_bytes;
-    const uint64_t at = jw_store_part_begin(store, store->part) + offset;
-    const char *error = jw_store_erase_up_to(store, offset + padded);
-    if (!error && whole) {
+    const char *error = NULL;
+    if (whole) {
         error = medium->transfer[JW_WRITE](medium, at, memory, whole);
     }
     if (!error && whole < bytes) {
@@ -80,7 +88,7 @@ const char *jw_store_write_pages(jw_store *store, uint32_t offset, void *memory,
     return error;
 }
 
-const char *jw_store_read_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes) {
+static const char *read_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes) {
     jw_medium *medium = store->medium;
     const uint32_t page_bytes = medium->page_bytes;
     const uint32_t whole = bytes / page_bytes * page_bytes;
@@ -99,4 +107,22 @@ const char *jw_store_read_pages(jw_store *store, uint64_t at, void *memory, uint
         store->bytes_in += jw_store_rounded_up(bytes, store->plan->page_bytes);
     }
     return error;
+}
+
+const char *jw_store_read_checked(jw_store *store, const char *what, uint32_t number, uint64_t at,
+                                  void *memory, uint32_t bytes, uint32_t checksum) {
+    const char *why = read_pages(store, at, memory, bytes);
+    if (why) {
+        return jw_store_explain(store, what, number, at, "cannot be read", why);
+    }
+    const uint32_t found = jw_checksum_of(memory, bytes);
+    if (found == checksum) {
+        return NULL;
+    }
+    jw_message message = jw_store_about(store, what, number, at);
+    jw_message_text(&message, "holds other data than was written: checksum ");
+    jw_message_bits(&message, found);
+    jw_message_text(&message, " instead of ");
+    jw_message_bits(&message, checksum);
+    return store->sentence;
 }

@@ -23,14 +23,19 @@ const char *jw_store_explain(jw_store *store, const char *what, uint32_t number,
 
 /* All functions below return NULL, or the medium's error message. */
 
+/* Erase whole blocks, on a medium that needs it; `at` counts from the start of the storage. */
+const char *jw_store_erase(jw_store *store, uint64_t at, uint32_t bytes);
+
 /* Erase the part being written up to `end`, from where the last erase ended. */
 const char *jw_store_erase_up_to(jw_store *store, uint32_t end);
 
-/* Write to `offset` in the part being written, after erasing. */
-const char *jw_store_write_pages(jw_store *store, uint32_t offset, void *memory, uint32_t bytes,
+/* Write to `at`, counted from the start of the storage; it must be erased. */
+const char *jw_store_write_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes,
                                  size_t readable);
 
-/* Read from `at`, counted from the start of the storage. */
-const char *jw_store_read_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes);
+/* Read from `at`, counted from the start of the storage, and compare the checksum. Returns NULL, or
+ * the store's error message about `what` and its number. */
+const char *jw_store_read_checked(jw_store *store, const char *what, uint32_t number, uint64_t at,
+                                  void *memory, uint32_t bytes, uint32_t checksum);
 
 #endif

@@ -7,102 +7,131 @@
 
 #define MAGIC 0x3153574au /* "JWS1" */
 
-enum { RECORD_MAGIC, RECORD_IDENTITY, RECORD_RUN, RECORD_STEP, RECORD_HEAD };
+enum { RECORD_MAGIC, RECORD_IDENTITY, RECORD_NUMBERS, RECORD_HEAD = RECORD_NUMBERS + 2 };
 
-static uint32_t record_words(const jw_plan *plan) {
-    /* without its own checksum */
-    return JW_STEP_RECORD_BYTES(plan->kept_count, plan->row_count) / 4 - 1;
+/* --- any record --------------------------------------------------------------------------- */
+
+/* Words without its own checksum. */
+static uint32_t record_words(const jw_saved_record *record) {
+    return RECORD_HEAD + record->saved[0].count + record->saved[1].count;
 }
 
-/* Place in RAM of a word after the head: a checksum of a kept tensor, or a selected row. */
-static uint32_t *word_after_head(const jw_plan *plan, uint32_t index) {
-    const uint32_t number = index - RECORD_HEAD;
-    return number < plan->kept_count ? &plan->memory->kept_checksums[number]
-                                     : &plan->memory->rows[number - plan->kept_count];
-}
-
-static uint32_t record_word(const jw_store *store, uint32_t index) {
-    switch (index) {
-    case RECORD_MAGIC:
-        return MAGIC;
-    case RECORD_IDENTITY:
-        return store->identity;
-    case RECORD_RUN:
-        return store->run;
-    case RECORD_STEP:
-        return store->step;
-    default:
-        return *word_after_head(store->plan, index);
+/* Place in RAM of a word after magic and identity. */
+static uint32_t *word_of(jw_saved_record *record, uint32_t index) {
+    if (index < RECORD_HEAD) {
+        return &record->numbers[index - RECORD_NUMBERS];
     }
+    const uint32_t number = index - RECORD_HEAD, first = record->saved[0].count;
+    return number < first ? &record->saved[0].words[number]
+                          : &record->saved[1].words[number - first];
 }
 
-const char *jw_store_write_record(jw_store *store) {
+static uint32_t record_word(const jw_saved_record *record, uint32_t index) {
+    jw_saved_record copy = *record;
+    return index == RECORD_MAGIC      ? record->magic
+           : index == RECORD_IDENTITY ? record->identity
+                                      : *word_of(&copy, index);
+}
+
+static uint32_t checksum_of(const jw_saved_record *record) {
+    const uint32_t words = record_words(record);
+    jw_checksum sum;
+    jw_checksum_begin(&sum);
+    for (uint32_t index = 0; index < words; index++) {
+        const uint32_t word = record_word(record, index);
+        jw_checksum_add(&sum, &word, sizeof word);
+    }
+    return jw_checksum_end(&sum);
+}
+
+/* The magic is written last: while it is wiped, no page of an older record can make a whole one. */
+const char *jw_store_save(jw_store *store, const jw_saved_record *record) {
     const jw_plan *plan = store->plan;
-    const uint32_t words = record_words(plan);
+    const uint32_t words = record_words(record), checksum = checksum_of(record);
     const uint32_t page_words = plan->page_bytes / 4;
     jw_word *page = (jw_word *)(void *)plan->memory->page;
     jw_medium *medium = store->medium;
-    const uint64_t begin = jw_store_part_begin(store, store->part) + plan->record_offset;
-    jw_checksum sum;
-    jw_checksum_begin(&sum);
-    const uint32_t bytes = jw_store_rounded_up(4 * (words + 1), plan->page_bytes);
-    const char *why = jw_store_erase_up_to(store, plan->record_offset + bytes);
-    for (uint32_t first = 0; first <= words && !why; first += page_words) {
+    const char *why = NULL;
+    for (uint32_t number = words / page_words + 1; number-- > 0 && !why;) {
         for (uint32_t i = 0; i < page_words; i++) {
-            const uint32_t index = first + i;
-            page[i] = index < words    ? record_word(store, index)
-                      : index == words ? jw_checksum_end(&sum)
-                                       : 0;
-            if (index < words) {
-                jw_checksum_add(&sum, &page[i], sizeof page[i]);
-            }
+            const uint32_t index = number * page_words + i;
+            page[i] = index < words ? record_word(record, index) : index == words ? checksum : 0;
         }
-        why =
-            medium->transfer[JW_WRITE](medium, begin + 4 * (uint64_t)first, page, plan->page_bytes);
+        why = medium->transfer[JW_WRITE](medium, record->at + (uint64_t)number * plan->page_bytes,
+                                         page, plan->page_bytes);
         store->bytes_out += plan->page_bytes;
     }
-    return jw_store_explain(store, "the record of step ", store->step, begin, "cannot be written",
-                            why);
+    return why;
 }
 
-const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
-                                 jw_record_found *found) {
+const char *jw_store_load(jw_store *store, jw_saved_record *record, bool take, bool *valid) {
     const jw_plan *plan = store->plan;
-    const uint32_t words = record_words(plan);
+    const uint32_t words = record_words(record);
     const uint32_t page_words = plan->page_bytes / 4;
     const jw_word *page = (const jw_word *)(const void *)plan->memory->page;
     jw_medium *medium = store->medium;
-    const uint64_t begin = jw_store_part_begin(store, part) + plan->record_offset;
     jw_checksum sum;
     jw_checksum_begin(&sum);
-    *found = (jw_record_found){true, 0, 0};
-    for (uint32_t index = 0; index <= words && found->valid; index++) {
+    *valid = true;
+    for (uint32_t index = 0; index <= words && *valid; index++) {
         if (index % page_words == 0) {
-            const char *why = medium->transfer[JW_READ](medium, begin + 4 * (uint64_t)index,
+            const char *why = medium->transfer[JW_READ](medium, record->at + 4 * (uint64_t)index,
                                                         plan->memory->page, plan->page_bytes);
             if (why) {
-                return jw_store_explain(store, "the record of part ", part, begin, "cannot be read",
-                                        why);
+                *valid = false;
+                return why;
             }
             store->bytes_in += plan->page_bytes;
         }
         const uint32_t word = page[index % page_words];
         if (index == RECORD_MAGIC) {
-            found->valid = word == MAGIC;
+            *valid = word == record->magic;
         } else if (index == RECORD_IDENTITY) {
-            found->valid = word == store->identity;
-        } else if (index == RECORD_RUN) {
-            found->run = word;
-        } else if (index == RECORD_STEP) {
-            found->step = word;
+            *valid = word == record->identity;
         } else if (index == words) {
-            found->valid = word == jw_checksum_end(&sum);
-        } else if (take) {
-            *word_after_head(plan, index) = word;
+            *valid = word == jw_checksum_end(&sum);
+        } else if (index < RECORD_HEAD || take) {
+            *word_of(record, index) = word;
         }
         jw_checksum_add(&sum, &word, sizeof word);
     }
     return NULL;
+}
+
+/* --- the records of steps ----------------------------------------------------------------- */
+
+static jw_saved_record record_of_step(const jw_store *store, uint32_t part) {
+    const jw_plan *plan = store->plan;
+    return (jw_saved_record){
+        .at = jw_store_part_begin(store, part) + plan->record_offset,
+        .magic = MAGIC,
+        .identity = store->identity,
+        .numbers = {store->run, store->step},
+        .saved = {{plan->memory->kept_checksums, plan->kept_count},
+                  {plan->memory->rows, plan->row_count}},
+    };
+}
+
+const char *jw_store_write_record(jw_store *store) {
+    const jw_plan *plan = store->plan;
+    const jw_saved_record record = record_of_step(store, store->part);
+    const uint32_t bytes = jw_store_rounded_up(
+        JW_STEP_RECORD_BYTES(plan->kept_count, plan->row_count), plan->page_bytes);
+    const char *why = jw_store_erase_up_to(store, plan->record_offset + bytes);
+    if (!why) {
+        why = jw_store_save(store, &record);
+    }
+    return jw_store_explain(store, "the record of step ", store->step, record.at,
+                            "cannot be written", why);
+}
+
+const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
+                                 jw_record_found *found) {
+    jw_saved_record record = record_of_step(store, part);
+    const char *why = jw_store_load(store, &record, take, &found->valid);
+    found->run = record.numbers[0];
+    found->step = record.numbers[1];
+    return jw_store_explain(store, "the record of part ", part, record.at, "cannot be read", why);
 }
 
 /* A page of zeros has no magic. */

@@ -10,6 +10,25 @@ typedef struct {
     uint32_t run, step;
 } jw_record_found;
 
+/* A record: its head, and words of RAM that it saves. It ends with its checksum. */
+typedef struct {
+    uint64_t at; /* in the storage */
+    uint32_t magic, identity;
+    uint32_t numbers[2];
+    struct {
+        uint32_t *words;
+        uint32_t count;
+    } saved[2];
+} jw_saved_record;
+
+/* Write a record page by page, the first one last. Returns NULL, or the medium's error message. */
+const char *jw_store_save(jw_store *store, const jw_saved_record *record);
+
+/* Read a record, whose magic and identity must be as in `record`; numbers[] are set. With `take`, the
+ * words of RAM are set too. `*valid` says whether it is whole. Returns NULL, or the medium's error
+ * message. */
+const char *jw_store_load(jw_store *store, jw_saved_record *record, bool take, bool *valid);
+
 /* All functions below return NULL, or the store's error message. */
 
 /* Write the record of store->step to the part being written, page by page. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "store_frozen.h"
 #include "store_pages.h"
 #include "store_record.h"
 
@@ -18,9 +19,12 @@ void jw_store_forget_rows(jw_store *store) {
 
 /* --- one row ------------------------------------------------------------------------------ */
 
+uint32_t jw_store_row_stride(const jw_plan *plan, const jw_table *table) {
+    return jw_store_rounded_up(table->row_bytes + (uint32_t)sizeof(uint32_t), plan->page_bytes);
+}
+
 static uint32_t stride(const jw_store *store, const jw_table *table) {
-    return jw_store_rounded_up(table->row_bytes + (uint32_t)sizeof(uint32_t),
-                               store->plan->page_bytes);
+    return jw_store_row_stride(store->plan, table);
 }
 
 static uint64_t place_of(const jw_store *store, const jw_table *table, uint32_t row) {
@@ -99,23 +103,16 @@ uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room) {
 static const char *check_range(const jw_store *store, uint16_t table, uint32_t first,
                                uint32_t count) {
     const jw_plan *plan = store->plan;
-    if (table >= plan->table_count || !jw_store_has_tables(plan)) {
+    if (table >= plan->table_count || plan->tables[table].address != JW_NOWHERE) {
         return "no table in the storage has this number";
     }
     const uint32_t rows = plan->tables[table].row_count;
     return count > rows || first > rows - count ? "the table has fewer rows" : NULL;
 }
 
-const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                               void *memory, size_t room) {
-    const char *error = check_range(store, table, first, count);
-    if (!error && !store->begun) {
-        error = jw_store_begin_run(store);
-    }
-    if (error) {
-        return error;
-    }
-    const jw_table *kept = &store->plan->tables[table];
+static const char *write_rows(jw_store *store, const jw_table *kept, uint32_t first, uint32_t count,
+                              void *memory, size_t room) {
+    const char *error = NULL;
     const size_t bytes = kept->row_bytes, padded = stride(store, kept);
     unsigned char *rows = memory;
     if (count * padded <= room) {
@@ -130,6 +127,35 @@ const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, 
         error = write_row(store, kept, first + i);
     }
     return error;
+}
+
+static const char *freeze_rows(jw_store *store, const jw_table *table, uint32_t first,
+                               uint32_t count, void *memory, size_t room) {
+    if (store->is_frozen) {
+        return NULL;
+    }
+    const uint64_t at = place_of(store, table, first);
+    const uint32_t bytes = count * stride(store, table);
+    const char *why = jw_store_begin_freezing(store, at, bytes);
+    if (why) {
+        return jw_store_explain(store, "row ", first, at, "cannot be written", why);
+    }
+    const char *error = write_rows(store, table, first, count, memory, room);
+    return error ? error : jw_store_frozen_up_to(store, at + bytes);
+}
+
+const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                               void *memory, size_t room) {
+    const char *error = check_range(store, table, first, count);
+    if (error) {
+        return error;
+    }
+    const jw_table *kept = &store->plan->tables[table];
+    if (kept->kept == JW_NOT_KEPT) {
+        return freeze_rows(store, kept, first, count, memory, room);
+    }
+    error = store->begun ? NULL : jw_store_begin_run(store);
+    return error ? error : write_rows(store, kept, first, count, memory, room);
 }
 
 const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
@@ -165,7 +191,7 @@ const char *jw_store_page_in_rows(jw_store *store, uint16_t table, void *memory)
     const jw_table *kept = &store->plan->tables[table];
     const jw_selection *selected = &store->plan->selections[kept->selection];
     const uint32_t *rows = store->plan->memory->rows + selected->first;
-    const char *error = NULL;
+    const char *error = kept->kept == JW_NOT_KEPT ? jw_store_require_frozen(store) : NULL;
     for (uint32_t i = 0; i < selected->count && !error; i++) {
         unsigned char *place = (unsigned char *)memory + (size_t)i * kept->row_bytes;
         if (rows[i] == JW_NOWHERE) {
@@ -251,7 +277,8 @@ const char *jw_store_settle(jw_store *store) {
     const uint32_t newest = jw_store_part_before(store, store->part);
     const char *error = jw_store_wipe_record(store, jw_store_part_before(store, newest));
     for (uint16_t i = 0; i < store->plan->table_count && !error; i++) {
-        error = settle_table(store, &store->plan->tables[i]);
+        const jw_table *table = &store->plan->tables[i];
+        error = table->kept == JW_NOT_KEPT ? NULL : settle_table(store, table);
     }
     store->settled = !error;
     return error;

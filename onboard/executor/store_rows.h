@@ -4,8 +4,11 @@
 
 #include "store.h"
 
-/* Whether the plan has tables with their home in storage. */
+/* Whether the plan has tables with their home in storage that steps change. */
 bool jw_store_has_tables(const jw_plan *plan);
+
+/* Bytes from one row of a table to the next in the storage. */
+uint32_t jw_store_row_stride(const jw_plan *plan, const jw_table *table);
 
 /* Let no row be selected. */
 void jw_store_forget_rows(jw_store *store);

@@ -43,7 +43,7 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
     }
     jw_executor *executor = &replay->executor;
     memset(executor, 0, sizeof *executor);
-    if (plan->slot_count) {
+    if (plan->step_bytes) {
         const char *error = replay->medium ? jw_store_open(&replay->store, plan, replay->medium)
                                            : "the plan pages, but there is no storage to page to";
         if (error) {
@@ -56,7 +56,7 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
                               .room_before = replay->room,
                               .room_after =
                                   room_after < MOST_ROOM ? (uint32_t)room_after / 4 * 4 : MOST_ROOM,
-                              .store = plan->slot_count ? &replay->store : NULL,
+                              .store = plan->step_bytes ? &replay->store : NULL,
                               .clock_ns = jw_clock_ns,
                               .running_ns = jw_running_ns};
     replay->steps = 0;
@@ -70,6 +70,15 @@ unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t by
         jw_text_fail(text, "address", "is not in the arena for that many bytes");
     }
     return jw_text_end(text) ? replay->executor.arena + address : NULL;
+}
+
+static jw_line_result begin_frozen(jw_replay *replay, jw_text *text) {
+    const uint64_t key = jw_text_number(text, "key", 0, UINT64_MAX);
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    return done(text, replay->executor.store ? jw_store_begin_frozen(&replay->store, key)
+                                             : "this plan keeps nothing in storage");
 }
 
 /* `kept=... address=...` */
@@ -95,6 +104,22 @@ static jw_line_result keep(jw_replay *replay, jw_text *text) {
         return JW_LINE_REFUSED;
     }
     return done(text, jw_store_keep(&replay->store, kept, memory, room_from(replay, memory)));
+}
+
+/* `frozen=... address=...` */
+static jw_line_result freeze(jw_replay *replay, jw_text *text) {
+    const jw_plan *plan = replay->executor.plan;
+    const uint16_t frozen = (uint16_t)jw_text_number(text, "frozen", 0, UINT16_MAX);
+    const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
+    if (!text->error && (frozen >= plan->frozen_count || !replay->executor.store)) {
+        jw_text_fail(text, "frozen", "is not a frozen tensor of this plan");
+    }
+    const size_t bytes = text->error ? 0 : plan->frozen[frozen].bytes;
+    unsigned char *memory = jw_replay_place(replay, text, bytes, address);
+    if (!memory) {
+        return JW_LINE_REFUSED;
+    }
+    return done(text, jw_store_freeze(&replay->store, frozen, memory, room_from(replay, memory)));
 }
 
 static jw_line_result fetch(jw_replay *replay, jw_text *text) {
@@ -293,9 +318,9 @@ bool jw_replay_measures(const char *word) {
 }
 
 static bool is_known(const char *word) {
-    static const char *const known[] = {"keep",      "commit",     "rate",     "train",
-                                        "probes",    "spans",      "counters", "recover",
-                                        "keep_rows", "fetch_rows", "fetch"};
+    static const char *const known[] = {"keep",  "commit",   "rate",    "train",     "probes",
+                                        "spans", "counters", "recover", "keep_rows", "fetch_rows",
+                                        "fetch", "frozen",   "freeze"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -314,6 +339,12 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     const jw_plan *plan = replay->executor.plan;
     if (!plan) {
         return refused(text, "", "a `replay` line must come before this line");
+    }
+    if (strcmp(word, "frozen") == 0) {
+        return begin_frozen(replay, text);
+    }
+    if (strcmp(word, "freeze") == 0) {
+        return freeze(replay, text);
     }
     if (strcmp(word, "keep") == 0) {
         return keep(replay, text);

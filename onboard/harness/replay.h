@@ -2,6 +2,10 @@
  *
  *   replay plan=0                  begin a plan of this program in the arena (of the line `arena`),
  *                                  and in the scratch, if it pages
+ *   frozen key=17                  begin to write the values that no step changes; if the storage
+ *                                  holds those of this key, the lines that write them do nothing
+ *   freeze frozen=2 address=0      write the frozen tensor at this address of the arena to the
+ *                                  storage; all of them, then all frozen tables, in order
  *   keep kept=3 address=0          write the initial value at this address of the arena to the
  *                                  storage, as the value of a kept tensor
  *   keep_rows table=0 first=0 count=8 address=0

@@ -102,9 +102,10 @@ typedef struct {
     float *panels;
 } jw_prepared;
 
-/* Lay out `b` in `workspace`, which has jw_prepared_floats. Both are in use as long as the result. */
+/* Lay out `b` in `workspace`, which has jw_prepared_floats. Both are in use as long as the result.
+ * `transposed`: whether b is. */
 jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace);
-jw_index jw_prepared_floats(jw_index columns, jw_index depth);
+jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed);
 
 /* c[rows, columns] = a[rows, depth] * b + beta * c, as jw_matmul. Meant for few rows. */
 void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,

@@ -36,6 +36,9 @@ size_t jw_attention_to_square_workspace(const int32_t *attributes);
  * where a query attends to nothing; mask [mask_batch, mask_heads, mask_queries, keys] if these
  * attributes are not 0; scalars scale, probability, seed. */
 
+/* If the attribute `packed` is 1, query, key and value are side by side in one operand, and so are
+ * their gradients. */
+
 /* query: queries, key: keys, value: keys, mask -> output: queries, log_sum_exp */
 void jw_attention_forward(const jw_call *call);
 /* query: queries, key: keys, value: keys, output: queries, log_sum_exp, output_gradient: queries,

@@ -171,9 +171,10 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
 
 /* It is read in place: on machines without vectors, a copy costs more than it saves. */
 
-jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
+jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
     (void)columns;
     (void)depth;
+    (void)transposed;
     return 0;
 }
 
@@ -241,7 +242,8 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
 DEFINE_MULTIPLY(multiply_half, HALF_ROWS)
 DEFINE_MULTIPLY(multiply_row, 1)
 
-jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
+jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
+    (void)transposed;
     return jw_padded(jw_ceil_div(columns, TILE_COLUMNS) * TILE_COLUMNS * depth);
 }
 

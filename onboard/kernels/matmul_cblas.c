@@ -30,14 +30,22 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
                    (int)b.leading, beta, c, (int)c_leading);
 }
 
-jw_index jw_prepared_floats(jw_index columns, jw_index depth) {
-    (void)columns;
-    (void)depth;
-    return 0;
+/* Libraries pack a transposed matrix slowly, which few rows cannot make up for. */
+
+jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
+    return transposed ? jw_padded(columns * depth) : 0;
 }
 
-jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace) {
-    const jw_prepared prepared = {b, columns, depth, workspace};
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *restrict workspace) {
+    jw_prepared prepared = {b, columns, depth, workspace};
+    if (b.transposed) {
+        for (jw_index p = 0; p < depth; p++) {
+            for (jw_index j = 0; j < columns; j++) {
+                workspace[p * columns + j] = b.data[j * b.leading + p];
+            }
+        }
+        prepared.b = jw_plain(workspace, columns);
+    }
     return prepared;
 }
 

@@ -6,9 +6,10 @@
  * delete the file to start again. Every step is watched, so that checksums show whether another
  * machine computes the same bits. Firmware need not watch.
  *
- * training.bin consists of little-endian 32-bit words: "JWT1", plan_fingerprint, the number of
- * batches; the initial values of kept tensors, in the order of jw_plan.kept; the batches, each with
- * its inputs in the order of plan_inputs.
+ * training.bin consists of little-endian 32-bit words: "JWT2", plan_fingerprint, the number of
+ * batches, two words of the key of the frozen values; the values of frozen tensors, in the order of
+ * jw_plan.frozen, and of frozen tables; the initial values of kept tensors, in the order of
+ * jw_plan.kept; the batches, each with its inputs in the order of plan_inputs.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -25,7 +26,7 @@
 #include "plan_values.h"
 #include "storage_file.h"
 
-#define DATA_MAGIC 0x3154574au
+#define DATA_MAGIC 0x3254574au
 #define STORED_STEPS 8 /* at least two */
 
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
@@ -49,11 +50,13 @@ static void require(const char *what, const char *why) {
 typedef struct {
     FILE *file;
     const char *path;
+    long kept;                 /* offset of the initial values */
     long batches, batch_bytes; /* offset of the batches, size of each */
     uint32_t batch_count;
+    uint64_t frozen_key;
 } training_data;
 
-#define HEADER_WORDS 3
+#define HEADER_WORDS 5
 
 static void load(const training_data *data, long at, void *memory, size_t bytes) {
     const bool is_read =
@@ -71,10 +74,14 @@ static const jw_table *table_of(const jw_plan *plan, uint16_t kept) {
     return NULL;
 }
 
+static long bytes_of(const jw_table *table) {
+    return (long)table->row_bytes * (long)table->row_count;
+}
+
 /* Bytes of a kept tensor, with all rows if it is a table. */
 static long whole_bytes(const jw_plan *plan, uint16_t kept) {
     const jw_table *table = table_of(plan, kept);
-    return table ? (long)table->row_bytes * (long)table->row_count : (long)plan->kept[kept].bytes;
+    return table ? bytes_of(table) : (long)plan->kept[kept].bytes;
 }
 
 static training_data open_training(const char *path, const jw_plan *plan) {
@@ -85,7 +92,15 @@ static training_data open_training(const char *path, const jw_plan *plan) {
     const bool is_ours = header[0] == DATA_MAGIC && header[1] == plan_fingerprint && header[2] > 0;
     require(path, is_ours ? NULL : "is not for this plan");
     data.batch_count = header[2];
-    data.batches = sizeof header;
+    data.frozen_key = (uint64_t)header[4] << 32 | header[3];
+    data.kept = sizeof header;
+    for (uint16_t i = 0; i < plan->frozen_count; i++) {
+        data.kept += (long)plan->frozen[i].bytes;
+    }
+    for (uint16_t i = 0; i < plan->table_count; i++) {
+        data.kept += plan->tables[i].kept == JW_NOT_KEPT ? bytes_of(&plan->tables[i]) : 0;
+    }
+    data.batches = data.kept;
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         data.batches += whole_bytes(plan, i);
     }
@@ -106,9 +121,8 @@ static void load_batch(const training_data *data, uint32_t step) {
 /* --- initial values ----------------------------------------------------------------------- */
 
 /* Load a table in pieces that fit into the arena. */
-static void load_table(const training_data *data, const jw_executor *executor, uint16_t kept,
-                       long at) {
-    const jw_table *table = table_of(executor->plan, kept);
+static void load_table(const training_data *data, const jw_executor *executor,
+                       const jw_table *table, const char *name, long at) {
     const uint16_t number = (uint16_t)(table - executor->plan->tables);
     const uint32_t most = jw_store_rows_in(executor->store, number, JW_ARENA_BYTES);
     for (uint32_t first = 0; first < table->row_count; first += most) {
@@ -116,19 +130,43 @@ static void load_table(const training_data *data, const jw_executor *executor, u
         const uint32_t count = left < most ? left : most;
         load(data, at, arena, (size_t)count * table->row_bytes);
         at += (long)count * (long)table->row_bytes;
-        require(plan_kept_names[kept],
+        require(name,
                 jw_store_keep_rows(executor->store, number, first, count, arena, JW_ARENA_BYTES));
+    }
+}
+
+/* Write the frozen values to the storage, unless it holds them already. */
+static void load_frozen(const training_data *data, const jw_executor *executor) {
+    const jw_plan *plan = executor->plan;
+    long at = HEADER_WORDS * sizeof(uint32_t);
+    if (!plan->frozen_bytes) {
+        return;
+    }
+    require("storage", jw_store_begin_frozen(executor->store, data->frozen_key));
+    if (executor->store->is_frozen) {
+        return;
+    }
+    for (uint16_t i = 0; i < plan->frozen_count; i++) {
+        load(data, at, arena, plan->frozen[i].bytes);
+        at += (long)plan->frozen[i].bytes;
+        require(plan_frozen_names[i], jw_store_freeze(executor->store, i, arena, JW_ARENA_BYTES));
+    }
+    for (uint16_t i = 0; i < plan->table_count; i++) {
+        if (plan->tables[i].kept == JW_NOT_KEPT) {
+            load_table(data, executor, &plan->tables[i], "frozen table", at);
+            at += bytes_of(&plan->tables[i]);
+        }
     }
 }
 
 static void load_kept(const training_data *data, const jw_executor *executor, bool in_storage) {
     const jw_plan *plan = executor->plan;
-    long at = HEADER_WORDS * sizeof(uint32_t);
+    long at = data->kept;
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         const jw_kept *kept = &plan->kept[i];
         const bool has_home_in_storage = kept->address == JW_NOWHERE;
         if (has_home_in_storage && in_storage && table_of(plan, i)) {
-            load_table(data, executor, i, at);
+            load_table(data, executor, table_of(plan, i), plan_kept_names[i], at);
         } else if (has_home_in_storage == in_storage) {
             const uint32_t address = has_home_in_storage ? 0 : kept->address;
             load(data, at, arena + address, kept->bytes);
@@ -211,16 +249,17 @@ int main(int argc, char **argv) {
     static storage_file storage;
     static jw_store store;
     jw_executor executor = {.plan = plan, .arena = arena, .clock_ns = clock_ns};
-    if (plan->slot_count) {
-        require(storage_path,
-                storage_file_open(&storage, storage_path, plan->page_bytes,
-                                  (uint64_t)STORED_STEPS * plan->step_bytes + plan->table_bytes));
+    if (plan->step_bytes) {
+        require(storage_path, storage_file_open(&storage, storage_path, plan->page_bytes,
+                                                (uint64_t)STORED_STEPS * plan->step_bytes +
+                                                    plan->table_bytes + plan->frozen_bytes));
         require(storage_path, jw_store_open(&store, plan, &storage.medium));
         executor.store = &store;
     }
     require(plan->name, jw_executor_begin(&executor));
 
     uint32_t number = 0;
+    load_frozen(&data, &executor);
     if (resume(&executor)) {
         number = executor.steps = store.step;
         fprintf(stderr, "%s: continues after step %" PRIu32 "\n", storage_path, number);
@@ -239,7 +278,7 @@ int main(int argc, char **argv) {
         print_checksums(plan);
         fprintf(stderr, "%.6g s a step, including reading its batch\n", seconds / steps);
     }
-    if (plan->slot_count) {
+    if (plan->step_bytes) {
         storage_file_close(&storage);
     }
     fclose(data.file);

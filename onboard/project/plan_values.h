@@ -23,6 +23,9 @@ extern const plan_value plan_losses[];
 /* Names of kept tensors, in the order of jw_plan.kept. */
 extern const char *const plan_kept_names[];
 
+/* Names of frozen tensors, in the order of jw_plan.frozen. */
+extern const char *const plan_frozen_names[];
+
 /* Names of a watched step's checksums, in the order of jw_plan_memory.probed. */
 extern const char *const plan_probe_names[];
 

@@ -8,9 +8,9 @@
  *   since a step becomes valid by its record, which is written last.
  * - JW_ERASE is NULL, and erase_block_bytes 0, if the medium can be overwritten. Otherwise JW_ERASE
  *   erases whole blocks; a page is then written only once between two erasures.
- * - scratch_bytes is the size of the range, at least jw_plan.table_bytes and twice
- *   jw_plan.step_bytes. Parts of jw_plan.step_bytes are written in turn, so that a larger range wears
- *   more slowly. With tables, the medium must be one that can be overwritten.
+ * - scratch_bytes is the size of the range, at least jw_plan.frozen_bytes, jw_plan.table_bytes and
+ *   twice jw_plan.step_bytes. Parts of jw_plan.step_bytes are written in turn, so that a larger range
+ *   wears more slowly. With tables that steps change, the medium must be one that can be overwritten.
  * - page_bytes divides the plan's page_bytes, and erase_block_bytes the plan's erase_block_bytes.
  * - All methods return NULL, or a sentence that says what failed. The step then ends; the last
  *   complete step can be recovered.

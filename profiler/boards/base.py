@@ -10,6 +10,7 @@ from typing import Protocol, Self, TypeAlias
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build, MatmulComparison
+from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
@@ -97,7 +98,9 @@ class Board(Protocol):
         """Reading of the board's clock, which records use too."""
         ...
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+    def run_plan(
+        self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
+    ) -> Outcome:
         """Run a plan, with as little traffic to the board as possible.
 
         Args:

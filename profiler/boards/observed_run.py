@@ -10,6 +10,7 @@ from devices.description import DeviceDescription
 from devices.errors import JoulewrightError
 from devices.meters import GpioSync, SteadySync
 from profiler.boards.base import Board, Outcome, Wait
+from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.meters.base import BlockRecord, ClockReading, Meter, PowerTrace
 from profiler.script.records import Results, parse_samples
 from profiler.script.writer import MARKER_IDS, SyncLine
@@ -40,7 +41,7 @@ class ObservedRun:
         if meter is not None:
             meter.begin()
 
-    def run(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+    def run(self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA) -> Outcome:
         """Run a plan as :meth:`~profiler.boards.base.Board.run_plan` does.
 
         A board that is lost after the plan has ended costs only the readings taken then.

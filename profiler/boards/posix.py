@@ -23,6 +23,7 @@ from devices.plan import ExecutionPlan
 from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.boards.pinning import pin
+from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
 from profiler.building.plan_source import plans_source
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
@@ -93,6 +94,7 @@ class PosixBoard:
         self._builder: HarnessBuilder | None = None
         self._harness: BuiltHarness | None = None
         self._storage_directory: str | None = None
+        self._data_sha256: str | None = None
 
     @property
     def name(self) -> str:
@@ -111,6 +113,7 @@ class PosixBoard:
         """Build the harness and read the board's facts. After a reboot the private directory is
         new."""
         self._storage_directory = self._make_storage_directory()  # before a minute of compiling
+        self._data_sha256 = None
         self._forget_build()
         self._builder = HarnessBuilder(self.transport, self._description.toolchain)
         self.install(self._plans, progress)
@@ -150,14 +153,16 @@ class PosixBoard:
         board_ns = int(self._run_harness("clock"))
         return ClockReading(board_ns, asked_s, time.monotonic())
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+    def run_plan(
+        self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
+    ) -> Outcome:
         """Run a plan detached, with only an occasional poll. A connection that is lost and comes
         back meanwhile makes no difference."""
         self._put(_PLAN, plan.encode())
         files = [_PLAN, _RESULTS, _SAMPLES]
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
         if moves_data:
-            self._put(_DATA, data)
+            self._put_data(data)
             files += [_DATA, _DUMPED]
         command: DetachedCommand | None = None
         try:
@@ -327,11 +332,20 @@ class PosixBoard:
             self.transport.get(name, local, timeout_s=timeout_s)
             return local.read_bytes()
 
-    def _put(self, name: str, content: bytes) -> None:
+    def _put_data(self, data: PlanData) -> None:
+        """Put a plan's data, unless the board has them from an earlier plan."""
+        if self._data_sha256 != data.sha256:
+            self._data_sha256 = None
+            self._put(_DATA, *data.parts)
+            self._data_sha256 = data.sha256
+
+    def _put(self, name: str, *content: bytes | memoryview) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             local = Path(scratch) / name
-            local.write_bytes(content)
-            timeout_s = _TRANSFER_TIMEOUT_S + len(content) / _SLOWEST_BYTES_PER_S
+            with local.open("wb") as file:
+                file.writelines(content)
+            size_bytes = local.stat().st_size
+            timeout_s = _TRANSFER_TIMEOUT_S + size_bytes / _SLOWEST_BYTES_PER_S
             self.transport.put(local, name, timeout_s=timeout_s)
 
     def _boot_id_now(self) -> str:
@@ -342,6 +356,7 @@ class PosixBoard:
         except BoardCommandFailed:
             self.transport.close()
             self.transport.connect()
+            self._data_sha256 = None
             return self._read_boot_id()
 
     def _read_boot_id(self) -> str:

@@ -26,6 +26,7 @@ from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build
 from devices.program import COMMAND
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.building.toolchain import KERNEL_FLAGS
 from profiler.meters.base import ClockReading
@@ -138,7 +139,9 @@ class SerialBoard:
         board_ns = self._health()["clock_ns"]
         return ClockReading(board_ns, asked_s, time.monotonic())
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+    def run_plan(
+        self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
+    ) -> Outcome:
         """Run a plan line by line, as :meth:`profiler.boards.base.Board.run_plan`."""
         lines = _body(plan)
         expectation = _Expectation(lines, expected_s, self._deadline_s)
@@ -188,9 +191,9 @@ class SerialBoard:
     ) -> None:
         self.close()
 
-    def _load(self, line: str, data: bytes) -> None:
+    def _load(self, line: str, data: PlanData) -> None:
         address, length, at = (int(_pairs(line)[key]) for key in ("address", "bytes", "at"))
-        self._session.write(address, data[at : at + length])
+        self._session.write(address, data.read(at, length))
 
     def _dump(self, line: str) -> bytes:
         address, length = (int(_pairs(line)[key]) for key in ("address", "bytes"))

@@ -166,6 +166,7 @@ class _Plan:
         yield from self._table("jw_kept", "kept", self._kept())
         yield from self._table("jw_selection", "selections", self._selections())
         yield from self._table("jw_table", "tables", self._tables())
+        yield from self._table("jw_slot", "frozen", self._frozen())
         yield from self._memory(len(actions))
         probes = len(plan.probes)
         yield (
@@ -180,12 +181,16 @@ class _Plan:
             f"    .probe_count = {probes},\n"
             f"    .selection_count = {len(plan.selections)},\n"
             f"    .table_count = {len(plan.tables)},\n"
+            f"    .frozen_count = {len(plan.frozen)},\n"
             f"    .computes = {self._name('computes', len(computes))},\n"
             f"    .slots = {self._name('slots', len(plan.slot_bytes))},\n"
             f"    .kept = {self._name('kept', len(plan.kept))},\n"
             f"    .selections = {self._name('selections', len(plan.selections))},\n"
             f"    .tables = {self._name('tables', len(plan.tables))},\n"
+            f"    .frozen = {self._name('frozen', len(plan.frozen))},\n"
             f"    .row_count = {plan.selected_rows},\n"
+            f"    .frozen_bytes = {layout.frozen_bytes},\n"
+            f"    .frozen_record_offset = {layout.frozen_record_offset},\n"
             f"    .table_bytes = {layout.table_bytes},\n"
             f"    .page_bytes = {layout.page_bytes},\n"
             f"    .erase_block_bytes = {layout.erase_block_bytes},\n"
@@ -202,6 +207,7 @@ class _Plan:
             "actions": len(plan.actions) + len(plan.afterwards),
             "transfers": len(plan.slot_bytes),
             "kept tensors": len(plan.kept),
+            "frozen tensors": len(plan.frozen),
         }
         for what, count in counts.items():
             if count > _MOST_COUNTED:
@@ -212,13 +218,14 @@ class _Plan:
         sizes = {
             "arena": plan.arena_bytes,
             "part of the storage": self.layout.step_bytes,
-            "tables": self.layout.table_bytes,
+            "part of the storage for tables": self.layout.table_bytes,
+            "frozen part of the storage": self.layout.frozen_bytes,
         }
         for what, size in sizes.items():
             if size > _MOST_BYTES:
                 raise RequestRefused(
                     f"{plan.name}: its {what} has {size} bytes; boards run plans of at most"
-                    f" {_MOST_BYTES}. Choose a smaller batch"
+                    f" {_MOST_BYTES}. Choose a smaller batch or network"
                 )
 
     def _name(self, table: str, count: int) -> str:
@@ -294,16 +301,23 @@ class _Plan:
         plan = self.plan
         offsets = self.layout.table_offsets or (0,) * len(plan.tables)  # 0 for tables in RAM
         for table, offset in zip(plan.tables, offsets, strict=True):
+            address = "JW_NOWHERE" if table.address is None else table.address
+            kept = "JW_NOT_KEPT" if table.kept is None else table.kept
             yield (
-                f"    {{{offset}, {table.row_bytes}, {table.rows}, {table.kept},"
-                f" {table.selection}}}, {c_comment(plan.kept[table.kept].tensor)}\n"
+                f"    {{{offset}, {address}, {table.row_bytes}, {table.rows}, {kept},"
+                f" {table.selection}}}, {c_comment(table.tensor)}\n"
             )
+
+    def _frozen(self) -> Iterator[str]:
+        for offset, frozen in zip(self.layout.frozen_offsets, self.plan.frozen, strict=True):
+            yield f"    {{{offset}, {frozen.bytes}}}, {c_comment(frozen.tensor)}\n"
 
     def _memory(self, actions: int) -> Iterator[str]:
         plan, layout = self.plan, self.layout
         arrays = {
             "slot_checksums": ("uint32_t", len(plan.slot_bytes)),
             "kept_checksums": ("uint32_t", len(plan.kept)),
+            "frozen_checksums": ("uint32_t", len(plan.frozen)),
             "probed": ("uint32_t", len(plan.probes)),
             "spans": ("jw_span", actions),
             "page": ("unsigned char", layout.page_bytes if plan.pages else 0),
@@ -321,12 +335,12 @@ class _Plan:
 
 def _action(action: Action, index: int) -> str:
     verb, described, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
-    last_step = asynchronous = gradient = to = 0
+    copy, asynchronous, gradient, to = _COPIES["this step"], 0, 0, 0
     match action.does:
         case PageOut(asynchronous=asynchronous_) | RowsIn(asynchronous=asynchronous_):
             asynchronous = int(asynchronous_)
         case PageIn(of=of, asynchronous=asynchronous_):
-            last_step, asynchronous = int(of == "last step"), int(asynchronous_)
+            copy, asynchronous = _COPIES[of], int(asynchronous_)
         case Probe(what=what):
             gradient = int(what == "gradient")
         case Move(to=to_):
@@ -334,11 +348,17 @@ def _action(action: Action, index: int) -> str:
         case _:
             pass
     numbers = (
-        f"{last_step}, {asynchronous}, {gradient}, {action.waits_for}, {index},"
+        f"{copy}, {asynchronous}, {gradient}, {action.waits_for}, {index},"
         f" {block.address}, {block.bytes}, {to}"
     )
     return f"    {{{verb}, {numbers}}}, {c_comment(described)}\n"
 
+
+_COPIES = {
+    "this step": "JW_OF_THIS_STEP",
+    "last step": "JW_OF_LAST_STEP",
+    "frozen": "JW_OF_FROZEN",
+}
 
 _VERBS: Mapping[type[Operation], str] = {
     Compute: "JW_DO_COMPUTE",

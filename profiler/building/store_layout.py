@@ -1,18 +1,21 @@
 """Layout of a plan's steps on a medium.
 
-Tables come first, with whole pages for each row. Every step writes a part of its own: all slots in
-order, and at the end the record that makes the part valid. The next step writes the next part,
-cyclically through the scratch::
+What no step changes comes first, with a record that makes it valid. It is written once, before the
+first step. Then come the tables that steps change; rows of tables are whole pages. Every step
+writes a part of its own: all slots in order, and at the end the record that makes the part valid.
+The next step writes the next part, cyclically through the scratch::
 
-              part 0                              part 1
-    │ tables  │ slot 0 │ slot 1 │ … │ record │    │ slot 0 │ slot 1 │ … │ record │    │ …
+                                 part 0                              part 1
+    │ frozen, record │  tables   │ slot 0 │ slot 1 │ … │ record │    │ slot 0 │ … │ record │    │ …
 
-Slots and records are whole pages, and a part is whole erase blocks. The last complete step stays
-intact while the next one is being written, and wear is even.
+Frozen tensors, slots and records are whole pages; the frozen values, their record and each part are
+whole erase blocks. The last complete step stays intact while the next one is being written, and
+wear is even.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -45,8 +48,11 @@ class StoreLayout:
         step_bytes: Size of a part.
         row_strides: For each table of the plan, the bytes from one row to the next.
         table_offsets: Offsets of the tables in the storage.
-        table_bytes: Size of all tables in storage, before the first part.
+        table_bytes: Size of all tables that steps change, before the first part.
         changed_bytes: Bytes that a step writes at most to bring the tables up to date.
+        frozen_offsets: Offsets of the frozen tensors in the storage.
+        frozen_record_offset: Offset of the record of the frozen values, which follows them.
+        frozen_bytes: Size of all frozen values with their record, at the start of the storage.
     """
 
     page_bytes: int
@@ -59,10 +65,18 @@ class StoreLayout:
     table_offsets: tuple[int, ...] = ()
     table_bytes: int = 0
     changed_bytes: int = 0
+    frozen_offsets: tuple[int, ...] = ()
+    frozen_record_offset: int = 0
+    frozen_bytes: int = 0
 
     @property
     def least_scratch_bytes(self) -> int:
-        return self.table_bytes + LEAST_PARTS * self.step_bytes
+        return self.before_parts_bytes + LEAST_PARTS * self.step_bytes
+
+    @property
+    def before_parts_bytes(self) -> int:
+        """Size of what lies before the first part."""
+        return self.frozen_bytes + self.table_bytes
 
     @property
     def file_bytes(self) -> int:
@@ -70,7 +84,7 @@ class StoreLayout:
         if not self.step_bytes:
             return 0
         parts = min(max(LEAST_PARTS, _FILE_BYTES // self.step_bytes), FILE_PARTS)
-        return self.table_bytes + parts * self.step_bytes
+        return self.before_parts_bytes + parts * self.step_bytes
 
 
 def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
@@ -81,7 +95,7 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
         storage: The board's storage; may be None if the plan does not page.
 
     Raises:
-        RequestRefused: The plan has tables, and the storage is erased in blocks.
+        RequestRefused: A step changes tables, and the storage is erased in blocks.
         ValueError: The plan pages, but ``storage`` is None.
     """
     if not plan.pages:
@@ -89,42 +103,62 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
     if storage is None:
         raise ValueError(f"{plan.name} pages, but the board has no storage")
     page, block = storage.page_bytes, storage.erase_block_bytes
-    offsets = []
-    end = 0
-    for size in plan.slot_bytes:
-        offsets.append(end)
-        end += _rounded_up(size, page)
+    slots, end = _adjacent(plan.slot_bytes, page)
     written = _rounded_up(end + record_bytes(len(plan.kept), plan.selected_rows), page)
     whole = _rounded_up(written, block or page)
-    strides = [
-        _rounded_up(table.row_bytes + ROW_CHECKSUM_BYTES, page) for table in plan.stored_tables
+    tables = plan.stored_tables
+    strides = [_rounded_up(table.row_bytes + ROW_CHECKSUM_BYTES, page) for table in tables]
+    changed = [
+        (table, stride)
+        for table, stride in zip(tables, strides, strict=True)
+        if not table.is_frozen
     ]
-    if strides and block:
+    if changed and block:
         raise RequestRefused(
             f"{plan.name}: a step changes single rows of its embeddings' tables, which"
             f" {storage.medium} that is erased in blocks cannot store. Keep parameters in RAM"
         )
-    tables = [
-        stride * table.rows for stride, table in zip(strides, plan.stored_tables, strict=True)
-    ]
-    changed = sum(
-        stride * plan.selections[table.selection].indices
-        for stride, table in zip(strides, plan.stored_tables, strict=True)
+    changed_bytes = sum(stride * plan.selections[t.selection].indices for t, stride in changed)
+    if changed_bytes:
+        changed_bytes += page  # the record of the step before is wiped first
+    sizes = [stride * table.rows for table, stride in zip(tables, strides, strict=True)]
+    # In the storage, frozen tables come first.
+    table_bytes, frozen_sizes = sum(sizes[: len(changed)]), sizes[len(changed) :]
+    frozen, end_of_frozen = _adjacent([each.bytes for each in plan.frozen], page)
+    # A power cut while the record is erased must not damage the values, so that it has own blocks.
+    frozen_record = _rounded_up(end_of_frozen + sum(frozen_sizes), block or page)
+    frozen_bytes = 0
+    if frozen_record:
+        frozen_bytes = _rounded_up(frozen_record + record_bytes(len(plan.frozen)), block or page)
+    table_offsets = (
+        *_begins(sizes[: len(changed)], frozen_bytes),
+        *_begins(frozen_sizes, end_of_frozen),
     )
-    if changed:
-        changed += page  # the record of the step before is wiped first
     return StoreLayout(
         page_bytes=page,
         erase_block_bytes=block or 0,
-        offsets=tuple(offsets),
+        offsets=tuple(slots),
         record_offset=end,
-        written_bytes=written + changed,
+        written_bytes=written + changed_bytes,
         step_bytes=whole,
         row_strides=tuple(strides),
-        table_offsets=tuple(accumulate(tables, initial=0))[:-1],
-        table_bytes=sum(tables),
-        changed_bytes=changed,
+        table_offsets=table_offsets,
+        table_bytes=table_bytes,
+        changed_bytes=changed_bytes,
+        frozen_offsets=tuple(frozen),
+        frozen_record_offset=frozen_record,
+        frozen_bytes=frozen_bytes,
     )
+
+
+def _adjacent(sizes: Sequence[int], page_bytes: int) -> tuple[list[int], int]:
+    """Offsets of tensors that lie side by side in whole pages, and the end of the last."""
+    whole = [_rounded_up(size, page_bytes) for size in sizes]
+    return _begins(whole, 0), sum(whole)
+
+
+def _begins(sizes: Sequence[int], first: int) -> list[int]:
+    return list(accumulate(sizes, initial=first))[:-1]
 
 
 def record_bytes(kept_count: int, row_count: int = 0) -> int:

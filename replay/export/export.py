@@ -176,7 +176,7 @@ def _readme(
         executor=f"{EXECUTOR_BYTES:,}",
         flash=f"{footprint.flash_bytes:,}",
         storage=_storage_words(plan, layout),
-        recipe=_PAGING_RECIPE if plan.pages else _RECIPE,
+        recipe=_recipe(plan),
     )
 
 
@@ -192,6 +192,12 @@ def _storage_words(plan: ExecutionPlan, layout: StoreLayout) -> str:
     )
 
 
+def _recipe(plan: ExecutionPlan) -> str:
+    if not plan.pages:
+        return _RECIPE
+    return "".join((_OPEN_STORAGE, _FREEZE if plan.is_frozen else "", _PAGING_RECIPE))
+
+
 _RECIPE = """\
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
 jw_executor executor = {.plan = jw_plans[0], .arena = arena};
@@ -201,12 +207,21 @@ error = jw_executor_step(&executor, false);
 if (!error) error = jw_executor_afterwards(&executor);
 /* The loss is at arena + JW_LOSS. */"""
 
-_PAGING_RECIPE = """\
+_OPEN_STORAGE = """\
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
 static jw_store store;
 const char *error = jw_store_open(&store, jw_plans[0], &your_medium);
 jw_executor executor = {.plan = jw_plans[0], .arena = arena, .store = &store};
 error = jw_executor_begin(&executor);
+"""
+
+_FREEZE = """\
+error = jw_store_begin_frozen(&store, key); /* the key names the values; unless store.is_frozen: */
+/* Copy what no step changes to the arena and call jw_store_freeze(&store, JW_FROZEN_..., ...), or
+   jw_store_keep_rows(&store, JW_TABLE_..., ...) for frozen tables: those last, in order. */
+"""
+
+_PAGING_RECIPE = """\
 /* Copy initial values to arena + JW_RAM_..., call jw_store_keep(&store, JW_KEPT_..., ...), or of
    tables jw_store_keep_rows(&store, JW_TABLE_..., ...). */
 error = jw_store_complete(&store); /* or jw_store_recover and jw_store_fetch: see main.c */

@@ -14,8 +14,8 @@ from profiler.building.store_layout import StoreLayout
 
 # Sizes of the structs of executor/execution_plan.h with 32-bit pointers; tests compare them with
 # a compiler's output.
-_ACTION, _COMPUTE, _SLOT, _KEPT, _SELECTION, _TABLE = 20, 24, 8, 12, 12, 16
-_PLAN, _PLAN_MEMORY = 76, 28
+_ACTION, _COMPUTE, _SLOT, _KEPT, _SELECTION, _TABLE = 20, 24, 8, 12, 12, 20
+_PLAN, _PLAN_MEMORY = 88, 32
 _WORD = _POINTER = 4
 _SPAN = 8
 
@@ -40,7 +40,7 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
         actions * _ACTION
         + len(plan.computes) * _COMPUTE
         + operands * _WORD
-        + len(plan.slot_bytes) * _SLOT
+        + (len(plan.slot_bytes) + len(plan.frozen)) * _SLOT
         + len(plan.kept) * _KEPT
         + len(plan.selections) * _SELECTION
         + len(plan.tables) * _TABLE
@@ -48,7 +48,7 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
     heads = _PLAN + _PLAN_MEMORY + len(plan.name) + 1 + _POINTER + _WORD
     constants = sum(_WORD * count for count in _constant_words(plan))
     watched = len(plan.probes) * _WORD + actions * _SPAN
-    checksums = (len(plan.slot_bytes) + len(plan.kept)) * _WORD
+    checksums = (len(plan.slot_bytes) + len(plan.kept) + len(plan.frozen)) * _WORD
     page = layout.page_bytes if plan.pages else 0
     rows = plan.selected_rows * _WORD + max(layout.row_strides, default=0)
     return PlanFootprint(tables + heads + constants, watched + checksums + page + rows, watched)

@@ -17,9 +17,10 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from profiler.building.plan_source import c_comment, c_string
 from profiler.building.store_layout import StoreLayout
+from replay.frozen import frozen_key
 
 _WRITTEN = "/* Written by Joulewright from an execution plan; changes are lost. */"
-_MAGIC = b"JWT1"
+_MAGIC = b"JWT2"
 
 Array = NDArray[Any]
 
@@ -50,14 +51,17 @@ def training_file(plan: ExecutionPlan, training: TrainingData, plan_fingerprint:
 
     Raises :class:`ValueError` if the size of a value is not that in the plan.
     """
-    header = _MAGIC + struct.pack("<II", plan_fingerprint, len(training.batches))
+    key = frozen_key(plan, training.initial) if plan.is_frozen else 0
+    header = _MAGIC + struct.pack("<IIQ", plan_fingerprint, len(training.batches), key)
+    frozen = (_words(training.initial[each.tensor], each.bytes) for each in plan.frozen)
+    tables = (_words(training.initial[each.tensor], each.bytes) for each in plan.frozen_tables)
     kept = (_words(training.initial[each.tensor], plan.whole_bytes(each)) for each in plan.kept)
     inputs = (
         _words(batch[name] if name in batch else training.initial[name], block.bytes)
         for batch in training.batches
         for name, block in plan.inputs.items()
     )
-    return b"".join((header, *kept, *inputs))
+    return b"".join((header, *frozen, *tables, *kept, *inputs))
 
 
 def _words(value: Array, size_bytes: int) -> bytes:
@@ -110,6 +114,15 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
         lines.append(f"#define {names.of('KEPT', kept.tensor)} {number}")
         if kept.address is not None:
             lines.append(f"#define {names.of('RAM', kept.tensor)} {kept.address}u")
+    if plan.frozen:
+        lines += [
+            "",
+            "/* Tensors in storage that no step changes: the number in jw_plan.frozen, for",
+            " * jw_store_freeze. */",
+        ]
+    for number, frozen in enumerate(plan.frozen):
+        lines.append(c_comment(f"{frozen.tensor}: {_described(training.initial[frozen.tensor])}"))
+        lines.append(f"#define {names.of('FROZEN', frozen.tensor)} {number}")
     if plan.tables:
         lines += [
             "",
@@ -117,8 +130,7 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
             " * jw_plan.tables, for jw_store_keep_rows and jw_store_fetch_rows. */",
         ]
     for number, table in enumerate(plan.tables):
-        name = plan.kept[table.kept].tensor
-        lines.append(f"#define {names.of('TABLE', name)} {number}")
+        lines.append(f"#define {names.of('TABLE', table.tensor)} {number}")
     return "\n".join([*lines, "", "#endif", ""])
 
 
@@ -181,6 +193,7 @@ def values_source(
         if probe.what == "loss"
     ]
     kept = [c_string(each.tensor) for each in plan.kept]
+    frozen = [c_string(each.tensor) for each in plan.frozen]
     probes = [c_string(f"{probe.what} {probe.tensor}") for probe in plan.probes]
     lines = [
         _WRITTEN,
@@ -191,6 +204,7 @@ def values_source(
         *_table("const plan_value plan_inputs", inputs, "{NULL, 0, 0}"),
         *_table("const plan_value plan_losses", losses, "{NULL, 0, 0}"),
         *_table("const char *const plan_kept_names", kept, "NULL"),
+        *_table("const char *const plan_frozen_names", frozen, "NULL"),
         *_table("const char *const plan_probe_names", probes, "NULL"),
         f"const uint32_t plan_fingerprint = 0x{plan_fingerprint:08x}u;",
         "",

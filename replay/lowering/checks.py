@@ -8,7 +8,7 @@ from itertools import chain
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
 from networks.training.step import TrainingStep
-from replay.lowering.values import input_tensors, kept_values
+from replay.lowering.values import frozen_tensors, kept_values
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Compute, PageIn, Schedule
@@ -78,12 +78,9 @@ def _mismatches(step: TrainingStep, graph: CostedGraph, schedule: Schedule) -> I
 
 
 def _unsupported(step: TrainingStep) -> Iterator[str]:
-    for tensor in input_tensors(step):
-        if tensor.home == "storage":
-            yield (
-                f"{step.title}: {tensor.name} has its home in storage and is never updated,"
-                " which a board cannot run yet; keep parameters in RAM"
-            )
+    for tensor in frozen_tensors(step):
+        if tensor.kind == "input":
+            yield f"{step.title}: the input {tensor.name} has its home in storage; keep it in RAM"
     for value in kept_values(step):
         if value.home != step.tensor[value.result].persist:
             yield (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from devices.operation import OpSpec
 from devices.plan import (
@@ -16,16 +17,18 @@ from devices.plan import (
     RowsIn,
     RowsOut,
     Select,
+    Table,
 )
 from networks.training.step import StepOp, TrainingStep
 from replay.lowering.checks import LoweringError, require_runnable
 from replay.lowering.guards import guarded as with_guards
 from replay.lowering.moves import ordered_moves
 from replay.lowering.values import (
+    frozen_tensors,
     input_tensors,
-    kept_tables,
     kept_values,
     outputs,
+    step_tables,
     trained_parameter,
 )
 from replay.lowering.walk import Walk
@@ -85,6 +88,7 @@ def lower(
         slot_bytes=tuple(walk.slot_bytes),
         tables=walk.tables.tables,
         selections=walk.tables.selections,
+        frozen=walk.frozen,
     )
     return with_guards(plan, walk) if guarded else plan
 
@@ -96,7 +100,8 @@ def unscheduled(
 
     Every tensor has an address of its own during the whole step, except that operations in place
     share bytes. A table is in the arena as a whole; the rows that the batch selects are copied from
-    it before the step, and back to it after the step.
+    it before the step, and those of a table that the step changes back to it after the step. What
+    has its home in storage and no step changes is loaded before every step, as an input.
 
     Args:
         step: the training step.
@@ -111,11 +116,13 @@ def unscheduled(
             address[root] = end
             end += _aligned(step.tensor[root].bytes)
         address[name] = address[root]
-    kept, found = kept_values(step), kept_tables(step)
-    whole: dict[str, int] = {}
-    for name, number in found.number.items():
-        whole[name] = end
-        end += _aligned(found.tables[number].bytes)
+    kept, found = kept_values(step), step_tables(step)
+    tables: list[Table] = []
+    for table in found.tables:
+        tables.append(replace(table, address=end))
+        end += _aligned(table.bytes)
+    whole = {table.tensor: table for table in tables}
+    loaded = [*input_tensors(step), *frozen_tensors(step)]
 
     def block_of(name: str) -> ArenaRange:
         return ArenaRange(address[name], step.tensor[name].bytes)
@@ -137,26 +144,31 @@ def unscheduled(
     )
     actions.extend(Action(value.probe(address[value.result])) for value in kept)
     actions.extend(
-        Action(RowsOut(name, block_of(name), number)) for name, number in found.number.items()
+        Action(RowsOut(table.tensor, block_of(table.tensor), number))
+        for number, table in enumerate(tables)
+        if not table.is_frozen
     )
     return ExecutionPlan(
         name=step.title,
         arena_bytes=end + max((workspace_bytes or {}).get(op.spec, 0) for op in step.ops),
-        inputs={t.name: ArenaRange(address[t.name], t.bytes) for t in input_tensors(step)},
+        inputs={
+            tensor.name: block_of(tensor.name)
+            if (of := whole.get(tensor.name)) is None
+            else ArenaRange(of.address or 0, of.bytes)
+            for tensor in loaded
+        },
         kept=tuple(
             Kept(
                 value.tensor,
                 value.result,
-                found.tables[found.number[value.tensor]].bytes
-                if value.tensor in whole
-                else value.bytes,
-                whole.get(value.tensor, address[value.tensor]),
+                value.bytes if (of := whole.get(value.tensor)) is None else of.bytes,
+                address[value.tensor] if of is None else of.address,
                 slot=None,
             )
             for value in kept
         ),
         actions=tuple(actions),
-        tables=found.tables,
+        tables=tuple(tables),
         selections=found.selections,
     )
 

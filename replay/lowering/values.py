@@ -43,13 +43,13 @@ def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
 
 
 @dataclass(frozen=True)
-class KeptTables:
-    """The tables among a step's kept values, of which it reads only the rows of its batch.
+class StepTables:
+    """The tables of a step, of which it reads only the rows of its batch.
 
     Attributes:
         indices: the inputs that select rows, in the order of ``selections``.
         selections: the selections.
-        tables: the tables.
+        tables: the tables, with those that the step changes first.
         number: number of each table, by the name of its tensor when the step begins.
     """
 
@@ -59,32 +59,40 @@ class KeptTables:
     number: Mapping[str, int]
 
 
-def kept_tables(step: TrainingStep) -> KeptTables:
-    """The tables of a step; tables that one update changes have one selection."""
+def step_tables(step: TrainingStep) -> StepTables:
+    """The tables of a step; those with the same indices have one selection."""
     values = {value.tensor: number for number, value in enumerate(kept_values(step))}
     indices: list[str] = []
     selections: list[Selection] = []
     tables: list[Table] = []
     number: dict[str, int] = {}
+
+    def add(name: str, selecting: str) -> None:
+        tensor = step.tensor[name]
+        if selecting not in indices:
+            indices.append(selecting)
+            selections.append(Selection(tensor.stretches, tensor.home_stretches))
+        number[name] = len(tables)
+        tables.append(
+            Table(
+                tensor=name,
+                kept=values.get(name),
+                selection=indices.index(selecting),
+                rows=tensor.home_stretches,
+                row_bytes=tensor.bytes // tensor.stretches,
+            )
+        )
+
     for op in step.ops:
         for name in op.in_place.values():
-            tensor = step.tensor[name]
-            if name not in values or not tensor.is_table:
-                continue
-            lookup = next(each for each in step.ops if op.reads[0] in each.reads[1:])
-            if lookup.reads[0] not in indices:
-                indices.append(lookup.reads[0])
-                selections.append(Selection(tensor.stretches, tensor.home_stretches))
-            number[name] = len(tables)
-            tables.append(
-                Table(
-                    kept=values[name],
-                    selection=indices.index(lookup.reads[0]),
-                    rows=tensor.home_stretches,
-                    row_bytes=tensor.bytes // tensor.stretches,
-                )
-            )
-    return KeptTables(tuple(indices), tuple(selections), tuple(tables), number)
+            if name in values and step.tensor[name].is_table:
+                lookup = next(each for each in step.ops if op.reads[0] in each.reads[1:])
+                add(name, lookup.reads[0])
+    for op in step.ops:
+        for name in op.reads:
+            if step.tensor[name].is_table and name not in values and name not in number:
+                add(name, op.reads[0])
+    return StepTables(tuple(indices), tuple(selections), tuple(tables), number)
 
 
 def _observed(update: StepOp, tensor: StepTensor) -> Observed:
@@ -94,7 +102,16 @@ def _observed(update: StepOp, tensor: StepTensor) -> Observed:
 
 
 def input_tensors(step: TrainingStep) -> Iterator[StepTensor]:
-    """Tensors that a step reads but does not keep: they are loaded before every step."""
+    """Tensors in RAM that a step reads but does not keep: they are loaded before every step."""
+    return (tensor for tensor in _unchanged(step) if tensor.home == "ram")
+
+
+def frozen_tensors(step: TrainingStep) -> Iterator[StepTensor]:
+    """Tensors in storage that no step changes: they are written there once."""
+    return (tensor for tensor in _unchanged(step) if tensor.home == "storage")
+
+
+def _unchanged(step: TrainingStep) -> Iterator[StepTensor]:
     kept = {value.tensor for value in kept_values(step)}
     return (tensor for tensor in step.tensors if tensor.home and tensor.name not in kept)
 

@@ -10,6 +10,7 @@ from devices.plan import (
     Action,
     ArenaRange,
     Compute,
+    Frozen,
     Kept,
     Operation,
     PageIn,
@@ -22,9 +23,10 @@ from networks.training.step import TrainingStep
 from replay.lowering.moves import Mover, with_targets
 from replay.lowering.values import (
     KeptValue,
-    kept_tables,
+    frozen_tensors,
     kept_values,
     losses,
+    step_tables,
     trained_parameter,
 )
 from solver.problem import schedule as scheduled
@@ -69,7 +71,13 @@ class Walk:
         self._arena_bytes = schedule.arena_bytes
         self._workspace_bytes = workspace_bytes
         self._kept = kept_values(step)
-        self.tables = kept_tables(step)
+        self.tables = step_tables(step)
+        self.frozen = tuple(
+            Frozen(tensor.name, tensor.bytes)
+            for tensor in frozen_tensors(step)
+            if not tensor.is_table
+        )
+        self._frozen_number = {each.tensor: number for number, each in enumerate(self.frozen)}
         self._begin = schedule.resident_address
         self._address = dict(schedule.resident_address)
         page_outs = [each for each in schedule.actions if isinstance(each, scheduled.PageOut)]
@@ -186,6 +194,9 @@ class Walk:
             page_in = PageIn(name, block, self._slot[name], "this step", action.asynchronous)
         elif name in self.tables.number:
             page_in = RowsIn(name, block, self.tables.number[name], action.asynchronous)
+        elif name in self._frozen_number:
+            number = self._frozen_number[name]
+            page_in = PageIn(name, block, number, "frozen", action.asynchronous)
         else:
             slot = self._last_slot[self._result_of(name).result]
             page_in = PageIn(name, block, slot, "last step", action.asynchronous)

@@ -41,7 +41,9 @@ def storage_use(
     )
     # The changed rows are read twice from their slot before they are written to their table.
     read += sum(
-        2 * _whole_pages(layout, plan.kept[table.kept].bytes) for table in plan.stored_tables
+        2 * _whole_pages(layout, plan.kept[table.kept].bytes)
+        for table in plan.stored_tables
+        if table.kept is not None
     )
     scheduled = sum(
         _whole_pages(layout, action.does.block.bytes)

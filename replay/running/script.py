@@ -2,7 +2,8 @@
 
 Tables with their home in storage pass through the arena in pieces.
 
-The data are the initial values, followed by the batches.
+The data are the initial values in the order of their names, followed by the batches: the same for
+all plans of a training step, so that a board needs them only once.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from numpy.typing import NDArray
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed
+from profiler.boards.plan_data import PlanData
 from profiler.building.plan_source import scalar_bits
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
+from replay.frozen import frozen_key
 
 Values: TypeAlias = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
 
@@ -58,8 +61,9 @@ class ReplayTarget:
         place = self.settings.storage_place
         if self.is_firmware:
             return [f"scratch bytes={self.storage.scratch_bytes} {place}"]
-        size = store_layout(self.plan, self.storage).file_bytes
-        return [f"store bytes={size} anew={int(anew)} {place}"]
+        layout = store_layout(self.plan, self.storage)
+        size, frozen = layout.file_bytes, layout.frozen_bytes
+        return [f"store bytes={size} anew={int(anew)} frozen={frozen} {place}"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class Script:
     """
 
     text: str
-    data: bytes
+    data: PlanData
     windows: tuple[Window, ...]
     returned: tuple[Returned, ...]
 
@@ -139,12 +143,13 @@ def training_script(
     """Write the script of a training run.
 
     The board returns the loss after each step and all kept values at the end, and then clears the
-    storage. Counters are read before the first step and after the last. The board is idle for
-    ``settings.idle_s`` before and after the steps, for the meter.
+    storage, unless it holds frozen values, which the next run needs again. Counters are read before
+    the first step and after the last. The board is idle for ``settings.idle_s`` before and after
+    the steps, for the meter.
 
     Args:
         target: the plan on its board.
-        initial: initial value of each parameter and each kept tensor.
+        initial: initial value of each parameter and each kept tensor; of a table, with all rows.
         batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
@@ -157,8 +162,9 @@ def training_script(
     """
     plan = target.plan
     writer = _Writer(target)
+    writer.place(initial)
     lines = [*writer.initial(initial), "counters"]
-    # Parameters that no step changes are inputs of the plan too.
+    # Parameters in RAM that no step changes are inputs of the plan too.
     placed = [
         writer.places(plan.inputs, {**initial, **batch}, f"batch {i}")
         for i, batch in enumerate(batches)
@@ -191,7 +197,7 @@ def training_script(
         block = ArenaRange(kept.address, kept.bytes)
         lines.append(writer.returned("kept", kept.tensor, block))
     lines += writer.fetched(stored)
-    if plan.pages and not target.is_firmware:
+    if plan.pages and not target.is_firmware and not plan.is_frozen:
         lines.append("forget")
     return writer.script(lines, windows, anew=True)
 
@@ -219,7 +225,7 @@ def _dumped(plan: ExecutionPlan, kept: Sequence[Kept]) -> tuple[Kept, ...]:
 @dataclass
 class _Writer:
     target: ReplayTarget
-    _data: list[bytes] = field(default_factory=list)
+    _data: list[memoryview] = field(default_factory=list)
     _data_bytes: int = 0
     _returned: list[Returned] = field(default_factory=list)
     _added: dict[int, tuple[NDArray[Any], int]] = field(default_factory=dict)
@@ -233,7 +239,7 @@ class _Writer:
         head = [*self.target.open_storage(anew=anew), f"replay plan={self.target.index}"]
         return Script(
             text=plan_text(self._plan.arena_bytes, head, lines, self.target.settings),
-            data=b"".join(self._data),
+            data=PlanData(tuple(self._data)),
             windows=tuple(windows),
             returned=tuple(self._returned),
         )
@@ -252,6 +258,16 @@ class _Writer:
         self._returned.append(Returned(what, tensor, block.bytes))
         return f"dump address={block.address} bytes={block.bytes}"
 
+    def place(self, values: Values) -> None:
+        """Place the values of the plan's tensors in the data, in the order of their names."""
+        plan = self._plan
+        sizes = {kept.tensor: plan.whole_bytes(kept) for kept in plan.kept}
+        sizes.update((each.tensor, each.bytes) for each in plan.frozen)
+        sizes.update((table.tensor, table.bytes) for table in plan.frozen_tables)
+        sizes.update((name, block.bytes) for name, block in plan.inputs.items() if name in values)
+        for name in sorted(sizes):
+            self._add(name, sizes[name], values, "initial values")
+
     def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
         """Lines that return stored tensors, through the start of the arena, which is then free."""
         numbers = {kept.tensor: number for number, kept in enumerate(self._plan.kept)}
@@ -269,6 +285,8 @@ class _Writer:
 
     def initial(self, values: Values) -> Iterator[str]:
         """Lines that load initial values; first those for storage, which pass through the arena."""
+        if self._plan.is_frozen:
+            yield from self._frozen(values)
         numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
         for number, kept in numbered:
             if number in self._stored_tables:
@@ -281,14 +299,25 @@ class _Writer:
         if self._plan.pages:
             yield "commit"
 
+    def _frozen(self, values: Values) -> Iterator[str]:
+        plan = self._plan
+        yield f"frozen key={frozen_key(plan, values)}"
+        for number, each in enumerate(plan.frozen):
+            block = ArenaRange(0, each.bytes)
+            yield self._load(each.tensor, block, values, "initial values")
+            yield f"freeze frozen={number} address=0"
+        for number, table in enumerate(plan.tables):
+            if table in plan.frozen_tables:
+                yield from self._initial_rows(table.tensor, number, values)
+
     @property
     def _stored_tables(self) -> Mapping[int, int]:
-        """Numbers of the tables in storage, by those of the kept tensors."""
+        """Numbers of the kept tables in storage, by those of the kept tensors."""
         plan = self._plan
         return {
             table.kept: number
             for number, table in enumerate(plan.tables)
-            if table in plan.stored_tables
+            if table.kept is not None and table in plan.stored_tables
         }
 
     def _initial_rows(self, tensor: str, number: int, values: Values) -> Iterator[str]:
@@ -341,6 +370,7 @@ class _Writer:
         # A parameter that no step changes is the same array for every batch.
         _, at = self._added.setdefault(id(values[name]), (values[name], self._data_bytes))
         if at == self._data_bytes:
-            self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
+            content = content.astype(content.dtype.newbyteorder("<"), copy=False)
+            self._data.append(content.reshape(-1).view(np.uint8).data)
             self._data_bytes += size_bytes
         return at

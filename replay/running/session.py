@@ -43,8 +43,12 @@ Progress: TypeAlias = Callable[[str], None]
 
 _RECOVERY_EXPECTED_S = 5.0
 
+_BEFORE_STEPS = {"frozen", "freeze", "keep", "keep_rows", "commit"}
+
 # Lines of a replay that can fail outside a step, and what they do.
 _DURING = {
+    "frozen": "writing the frozen values to storage",
+    "freeze": "writing the frozen values to storage",
     "keep": "writing the initial values to storage",
     "keep_rows": "writing the initial values to storage",
     "commit": "writing the initial values to storage",
@@ -168,7 +172,8 @@ class ReplaySession:
         if outcome.cut is not None:
             raise outcome.cut
         require_whole(self.board.name, record, script, watched=watched)
-        self._plans_to_clear.discard(plan)
+        if not target.plan.is_frozen:
+            self._plans_to_clear.discard(plan)
         return record
 
     def last_complete_step(self, plan: int) -> tuple[int, dict[str, NDArray[np.float32]]]:
@@ -224,7 +229,7 @@ class ReplaySession:
         )
 
     def tidy(self) -> None:
-        """Clear what interrupted runs have left in the board's storage.
+        """Clear what runs have left in the board's storage: frozen values, interrupted runs.
 
         A board that cannot be reached keeps it until its next replay.
         """
@@ -238,7 +243,7 @@ class ReplaySession:
     def _failure(self, plan: int, failed: FailedLine, record: ReplayRecord) -> ReplayFailed:
         name, done = self.plans[plan].name, len(record.steps)
         during = _DURING.get(failed.word, f"step {done + 1}")
-        if self.plans[plan].pages and failed.word in {"keep", "keep_rows", "commit"}:
+        if self.plans[plan].pages and failed.word in _BEFORE_STEPS:
             remark, recovered = "No step had been trained", None
         else:
             remark, recovered = self._what_is_left(plan)

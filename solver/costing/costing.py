@@ -289,21 +289,15 @@ def _costed(
 
 
 def _require_storable(step: TrainingStep, profile: DeviceProfile) -> None:
-    """Raise :class:`CostingError` if no board can keep the parameters in the profile's storage."""
+    """Raise :class:`CostingError` if the storage cannot keep what the step keeps there."""
     changed = {name for op in step.ops for name in op.in_place.values()}
     erased = profile.storage is not None and profile.storage.erase_block_bytes is not None
     for tensor in step.tensors:
-        if tensor.is_table and erased:
+        if tensor.is_table and erased and tensor.name in changed:
             raise CostingError(
                 f"{profile.name}: a step changes single rows of {tensor.name}, which storage that"
                 " is erased in blocks cannot store",
                 remedy="keep parameters in RAM, or describe a card or a disk as storage",
-            )
-        if tensor.home == "storage" and tensor.name not in changed:
-            raise CostingError(
-                f"{step.title}: {tensor.name} has its home in storage and no step changes it, which"
-                " boards cannot run",
-                remedy="keep parameters in RAM",
             )
 
 
@@ -314,6 +308,7 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         model_sha256=None if step.file is None else step.file.sha256,
         loss=step.loss,
         train=step.train,
+        lora=step.lora,
         batch=step.batch,
         accumulate=step.accumulate if step.accumulate > 1 else None,
         optimizer=step.optimizer,

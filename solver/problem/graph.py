@@ -96,8 +96,9 @@ class Origin(StrictModel):
     """The training step and the profile that a graph was made from.
 
     ``model`` is the name of a built-in network, or the path of a file whose hash is
-    ``model_sha256``. ``loss`` was added to it, and ``train`` selected the trained parameters.
-    ``accumulate`` is the number of parts of the batch, absent if it is one.
+    ``model_sha256``. ``loss`` was added to it, ``train`` selected the trained parameters, and
+    ``lora`` added adapters. ``accumulate`` is the number of parts of the batch; if it is one, it is
+    absent.
     ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
     are published figures, which belong to no particular kernels.
     """
@@ -106,6 +107,7 @@ class Origin(StrictModel):
     model_sha256: str | None = None
     loss: Loss | None = None
     train: tuple[str, ...] | None = None
+    lora: str | None = None
     batch: Count
     accumulate: Annotated[int, Field(ge=2)] | None = None
     optimizer: Optimizer
@@ -117,7 +119,7 @@ class Origin(StrictModel):
     @property
     def stated(self) -> dict[str, str | int | None]:
         """The origin as a report states it, without what only some networks have."""
-        rare = {"model_sha256", "loss", "train", "accumulate"}
+        rare = {"model_sha256", "loss", "train", "lora", "accumulate"}
         absent = {name for name in rare if getattr(self, name) is None}
         stated = self.model_dump(exclude=absent)
         return stated if self.train is None else stated | {"train": ", ".join(self.train)}

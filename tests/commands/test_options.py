@@ -86,7 +86,8 @@ def test_options_left_out_have_the_library_defaults() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
     assert solve.graph == ProfiledModel(
-        "m4", None, None, None, "ram", loss=None, train=None, accumulate=None, strict=False
+        *("m4", None, None, None, "ram"),
+        **{"loss": None, "train": None, "lora": None, "accumulate": None, "strict": False},
     )
     profile = options("profile", *COMMANDS["profile"])
     assert isinstance(profile, MeasureOptions)

@@ -144,6 +144,24 @@ def test_a_selection_of_parameters_is_kept_from_solve_to_run(profiled: Path) -> 
     assert changed == {"output.weight", "output.bias", *statistics}
 
 
+def test_adapters_are_trained_and_written_beside_the_frozen_weights(profiled: Path) -> None:
+    schedule = scheduled(profiled, "lora", "--lora", "2")
+    words = ("--device", "local", "--steps", str(STEPS), "--out", "lora")
+    assert run(profiled, "run", "--schedule", schedule, *words) == 0
+    report = read_json(profiled / "lora" / "replay.json", ReplayReport)
+    assert all(check.identical for check in report.values)
+    found = load_file(profiled / "lora" / "trained.safetensors")
+    step = build_model(str(EXPORTED / "waves.pt2"), lora="2")
+    assert step.file is not None
+    assert found.keys() == {*step.file.values, *(each.name for each in step.adapters)}
+    for name, value in step.file.values.items():
+        if not name.startswith("norm."):  # statistics
+            assert found[name].tobytes() == value.tobytes(), name
+    for adapter in step.adapters:
+        assert found[adapter.name].shape == adapter.shape
+        assert found[adapter.name].any()
+
+
 def test_a_file_that_changed_since_solving_is_refused(
     profiled: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,7 @@ TRAINABLE = [
     "keywords",
     "recurrent",
     "temporal",
+    "encoder",
 ]
 
 
@@ -207,6 +208,17 @@ def test_attention_is_one_operation_that_keeps_no_weights() -> None:
     step = network("decoder")
     kinds = [op.spec.kind for op in step.ops if op.spec.family in {"attention", "strided_copy"}]
     assert kinds == ["attention.forward", "attention.input_gradient"]
+
+
+def test_query_key_and_value_of_one_layer_are_not_copied() -> None:
+    found = next(op for op in network("views").ops if op.spec.kind == "attention.forward")
+    assert found.reads == ("all.output",)
+
+
+def test_pytorchs_encoder_copies_nothing() -> None:
+    """Neither the order of its axes nor that it merges samples and heads needs a copy."""
+    copies = [op.name for op in network("encoder").ops if op.spec.family == "strided_copy"]
+    assert not [name for name in copies if name.startswith("layer")]
 
 
 def test_each_attention_with_dropout_has_its_own_seed() -> None:
@@ -375,6 +387,7 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
     ("name", "why"),
     [
         ("changed_copy", "changes a tensor in place, and another that may be a copy is read later"),
+        ("merged_in_place", "changes a tensor in place, and another that may be a copy is read"),
         ("norm_twice", "its statistics change twice a step; use a module for each call"),
     ],
 )
@@ -496,6 +509,77 @@ def test_a_recurrent_layer_of_another_kind_is_refused(
 
     with pytest.raises(ExportError, match=sentence):
         build_model(str(changed(tmp_path, graph=other, name="keywords")))
+
+
+def _other_type(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if ".to." in node["target"])
+    graph["tensor_values"][node["outputs"][0]["as_tensor"]["name"]]["dtype"] = 8
+
+
+def _detach_a_result(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if "detach" in node["target"])
+    node["inputs"][0]["arg"]["as_tensor"]["name"] = "getitem"
+
+
+def _smaller_result(graph: Any) -> None:
+    node = next(node for node in graph["nodes"] if "mean" in node["target"])
+    graph["tensor_values"][node["outputs"][0]["as_tensor"]["name"]]["sizes"][1] = {"as_int": 4}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_other_type, "it makes float64 of float32"),
+        (_detach_a_result, "it stops a gradient; use requires_grad_"),
+        (_smaller_result, r"its result has shape \(2, 5\), in the graph \(2, 4\)"),
+    ],
+)
+def test_an_operation_around_a_recurrent_layer_is_refused_if_it_changes_numbers(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    def other(document: Any) -> None:
+        change(document["graph_module"]["graph"])
+
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="recurrent")))
+
+
+def test_operations_whose_results_nothing_needs_are_left_out(tmp_path: Path) -> None:
+    """PyTorch reads all states of a layer for a sequence without a batch, wanted or not."""
+
+    def unneeded(document: Any) -> None:
+        graph = document["graph_module"]["graph"]
+        state = {"as_tensor": {"name": "getitem_2"}}
+        graph["nodes"].append(
+            {
+                "name": "unneeded",
+                "target": "torch.ops.aten.cumsum.default",
+                "inputs": [{"name": "self", "arg": state, "kind": 1}],
+                "outputs": [{"as_tensor": {"name": "unneeded"}}],
+                "metadata": {},
+            }
+        )
+        graph["tensor_values"]["unneeded"] = graph["tensor_values"]["getitem_2"]
+
+    step = build_model(str(changed(tmp_path, graph=unneeded, name="classifier")))
+    assert step.ops == network("classifier").ops
+
+
+def test_dropout_lies_between_the_layers_of_a_recurrent_module(tmp_path: Path) -> None:
+    def dropped(document: Any) -> None:
+        nodes = document["graph_module"]["graph"]["nodes"]
+        lstm = next(node for node in nodes if "lstm" in node["target"])
+        probability = next(each for each in lstm["inputs"] if each["name"] == "dropout")
+        probability["arg"]["as_float"] = 0.25
+
+    ops = {
+        op.name: op
+        for op in build_model(str(changed(tmp_path, graph=dropped, name="classifier"))).ops
+    }
+    forward = ops["lstm.l0.dropout.forward"]
+    assert (forward.reads, forward.scalars["probability"]) == (("lstm.l0.output",), 0.25)
+    assert ops["lstm.l1.input.forward"].reads[0] == "lstm.l0.dropout.output"
+    assert ops["lstm.l0.dropout.input_gradient"].scalars == forward.scalars
 
 
 def test_the_distance_along_an_axis_of_size_one_does_not_matter(tmp_path: Path) -> None:

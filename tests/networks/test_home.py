@@ -5,8 +5,6 @@ Small ones are solved to the optimum although their parameters do not fit into R
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +13,14 @@ from hypothesis import strategies as st
 from devices.profile import DeviceProfile
 from devices.published import load_published
 from networks.models import build_model, model_names
-from networks.training import TrainingStep, training_step, with_parameters_in_storage
+from networks.training import (
+    Network,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
+from networks.training.initial import initial_values
+from networks.training.selection import select_trained
 from solver.constructed import keep_everything, page_everything
 from solver.costing.costing import CostingError, cost_graph
 from solver.options import Coverage, SolverOptions
@@ -245,15 +250,51 @@ def test_tables_need_storage_that_can_be_overwritten() -> None:
     assert cost_graph(build_model("linear", 1, "sgd", "storage"), flash).graph.tensors
 
 
-def test_a_parameter_in_storage_that_no_step_changes_is_refused_before_a_search() -> None:
-    step = training_step(small_lookups())
-    tensors = tuple(
-        replace(tensor, home="storage") if tensor.name == "tokens" else tensor
-        for tensor in step.tensors
-    )
-    frozen = replace(step, tensors=tensors, parameters_in="storage")
-    with pytest.raises(CostingError, match=r"tokens has its home in storage and no step changes"):
-        cost_graph(frozen, M4)
+def frozen_but(network: Network, *trained: str) -> TrainingStep:
+    """A step with parameters in storage that trains only these parameters."""
+    select_trained(network, trained)
+    return with_parameters_in_storage(training_step(network))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        frozen_but(small_lookups(), "linear.*"),
+        frozen_but(small_transformer(), "head"),
+        frozen_but(small_convolutional(), "norm"),
+    ],
+    ids=lambda step: step.title,
+)
+def test_what_no_step_changes_is_paged_in_and_leaves_ram_without_a_write(
+    step: TrainingStep,
+) -> None:
+    graph = cost_graph(step, M4).graph
+    changed = {name for op in step.ops for name in op.in_place.values()}
+    frozen = {t.name for t in step.tensors if t.home == "storage" and t.name not in changed}
+    assert frozen
+    ample = Budget(ram_bytes=replay(graph, keep_everything(graph)).peak_bytes)
+    paged = page_everything(Problem(graph, ample))
+    budget = Budget(ram_bytes=replay(graph, paged).peak_bytes)
+    for actions in (paged, solve_graph(graph, budget, SolverOptions()).actions):
+        verified(graph, actions, budget)
+        assert not frozen & {each.tensor for each in actions if isinstance(each, PageOut)}
+        assert frozen <= {each.tensor for each in actions if isinstance(each, PageIn)}
+
+
+def test_of_a_frozen_table_only_the_rows_of_the_batch_are_paged_in() -> None:
+    step = frozen_but(small_lookups(2), "linear.*")
+    table = step.tensor["embed.table"]
+    assert (table.stretches, table.home_stretches, table.bytes) == (10, 40, 10 * 3 * 4)
+    assert not step.tensor["place.table"].is_table  # smaller than a batch
+    assert initial_values(step, 0)["embed.table"].shape == (40, 3)
+
+
+def test_frozen_tables_may_be_in_storage_that_is_erased_in_blocks() -> None:
+    assert M4.storage is not None
+    document = M4.model_dump(by_alias=True)
+    document["storage"] = {**document["storage"], "erase_block_bytes": 4096}
+    flash = DeviceProfile.model_validate(document)
+    assert cost_graph(frozen_but(small_lookups(), "linear.*"), flash).graph.tensors
 
 
 def test_parameters_in_storage_need_a_profile_with_storage() -> None:

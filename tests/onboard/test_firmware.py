@@ -165,6 +165,7 @@ SIZES = {
     **{"size5": 5, "stride0": 1, "stride1": 1, "stride2": 41, "stride3": 0, "stride4": 2},
     **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0, "padding_index": 1},
     **{"queries": 9, "keys": 18, "key_heads": 1, "causal": 1, "dropout": 1},
+    "packed": 0,
     **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
     **{"left_transposed": 1, "left_interleaved": 0},
     **{"right_transposed": 1, "right_interleaved": 1},

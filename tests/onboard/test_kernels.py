@@ -141,6 +141,7 @@ def small_spec(kind: str) -> OpSpec:
         **{"stride5": 21, "middle": 5, "between": 7, "inner": 22},
         **{"align_corners": 0, "padding_index": 1},
         **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
+        "packed": 0,
         **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
         **{"left_transposed": 0, "left_interleaved": 1},
         **{"right_transposed": 1, "right_interleaved": 0},
@@ -486,17 +487,18 @@ def attentions(draw: st.DrawFn) -> OpSpec:
 
     key_heads, batch, queries = integer(1, 2), integer(1, 2), integer(1, 140)
     heads = key_heads * integer(1, 3)
-    is_masked = draw(st.booleans())
+    is_masked, is_packed = draw(st.booleans()), draw(st.booleans())
     return OpSpec.of(
         "attention.forward",
         batch=batch,
         queries=queries,
-        keys=integer(1, 140),
+        keys=queries if is_packed else integer(1, 140),
         heads=heads,
         key_heads=key_heads,
         head_features=integer(1, 40),
         causal=integer(0, 1),
         dropout=integer(0, 1),
+        packed=int(is_packed),
         mask_batch=draw(st.sampled_from((1, batch))) if is_masked else 0,
         mask_heads=draw(st.sampled_from((1, heads))) if is_masked else 0,
         mask_queries=draw(st.sampled_from((1, queries))) if is_masked else 0,
@@ -565,6 +567,10 @@ def test_any_attention_equals_its_definition(
         operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads + spec.writes)
     }
     roles["output_gradient"] = fill(spec.writes[0], 10)
+    ends = np.cumsum([a["heads"], a["key_heads"]]) * a["head_features"]
+    if a["packed"]:
+        parts = np.split(roles["packed"], ends, 2)
+        roles |= dict(zip(("query", "key", "value"), parts, strict=True))
     if "mask" in roles:
         mask = roles["mask"]
         mask[mask > 0.3] = -np.inf
@@ -578,10 +584,13 @@ def test_any_attention_equals_its_definition(
     expected = attention_by_definition(spec, roles, factors, scale)
     for each in (spec, backward):
         found = library.run(each, [roles[operand.role] for operand in each.reads], scalars)
-        for operand, array in zip(each.writes, found, strict=True):
-            roles[operand.role] = array
-            wanted, what = expected[operand.role], f"{each.key}: {operand.role}"
-            assert_close(array, wanted, what, 2e-5, summed=float(expected["terms"]))
+        roles |= {operand.role: array for operand, array in zip(each.writes, found, strict=True)}
+    if a["packed"]:
+        parts = np.split(roles["packed_gradient"], ends, 2)
+        roles |= dict(zip(("query_gradient", "key_gradient", "value_gradient"), parts, strict=True))
+    terms = float(expected.pop("terms"))
+    for role, wanted in expected.items():
+        assert_close(roles[role], wanted, f"{spec.key}: {role}", 2e-5, summed=terms)
 
 
 def test_attention_needs_no_workspace_that_grows_with_the_sequence(library: KernelLibrary) -> None:
@@ -598,6 +607,8 @@ def test_attention_needs_no_workspace_that_grows_with_the_sequence(library: Kern
 
 def test_attention_refuses_heads_and_masks_that_do_not_fit() -> None:
     spec = small_spec("attention.forward")
+    with pytest.raises(OperationError, match="packed, but queries=35 and keys=67 differ"):
+        OpSpec.of(spec.kind, **{**spec.attributes, "packed": 1})
     with pytest.raises(OperationError, match="heads=3 is not a multiple of key_heads=2"):
         OpSpec.of(spec.kind, **{**spec.attributes, "key_heads": 2})
     with pytest.raises(
@@ -962,8 +973,8 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
 
 
 def driver_line(spec: OpSpec, in_place: int) -> str:
-    taken_by = {read: write for write, read in spec.signature.in_place.items()}
     written = [operand.role for operand in spec.writes]
+    taken_by = {read: each for each, read in spec.signature.in_place.items() if each in written}
     bits = np.array(scalars_for(spec), np.float32).view(np.uint32)
     words: list[object] = [spec.kind, in_place, len(spec.values), *spec.values, bits.size, *bits]
     words.append(len(spec.reads))

@@ -18,7 +18,18 @@ import pytest
 
 from devices.description import NativeToolchain, Storage
 from devices.operation import OpSpec
-from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut, Poison, Probe
+from devices.plan import (
+    Action,
+    ArenaRange,
+    Compute,
+    ExecutionPlan,
+    Frozen,
+    Kept,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
 from profiler.building.plan_source import plans_source
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import HarnessBuilder
@@ -158,16 +169,30 @@ def updating() -> ExecutionPlan:
     )
 
 
+def frozen() -> ExecutionPlan:
+    """A plan that pages in a frozen tensor, and keeps another one that it does not change."""
+    place = ArenaRange(0, LARGE)
+    return ExecutionPlan(
+        name="frozen",
+        arena_bytes=LARGE + 64,
+        inputs={},
+        kept=(Kept("kept", "kept", 64, LARGE, 0),),
+        actions=(
+            Action(PageIn("frozen", place, 0, "frozen")),
+            Action(Probe("frozen", "loss", place)),
+        ),
+        afterwards=(Action(PageOut("kept", ArenaRange(LARGE, 64), 0)),),
+        slot_bytes=(64,),
+        frozen=(Frozen("frozen", LARGE),),
+    )
+
+
 RATE = {"learning_rate": 0.5, "weight_decay": 0.0}
 PLANS = (
     keeping(sizes=(28, 5000, 100, 4, PAGE)),
-    beside(),
-    hungry(),
-    careless(),
-    greedy(),
-    updating(),
+    *(beside(), hungry(), careless(), greedy(), updating(), frozen()),
 )
-KEEPING, BESIDE, HUNGRY, CARELESS, GREEDY, UPDATING = range(6)
+KEEPING, BESIDE, HUNGRY, CARELESS, GREEDY, UPDATING, FROZEN = range(7)
 
 
 @pytest.fixture(scope="module")
@@ -258,8 +283,9 @@ def has_printed(results: Path, word: str, times: int = 1) -> bool:
 
 
 def store_line(directory: Path, plan: int = KEEPING, *, anew: bool = True) -> str:
-    size = 3 * store_layout(PLANS[plan], STORAGE).step_bytes
-    return f"store bytes={size} anew={int(anew)} directory={directory}"
+    layout = store_layout(PLANS[plan], STORAGE)
+    size, frozen_bytes = layout.frozen_bytes + 3 * layout.step_bytes, layout.frozen_bytes
+    return f"store bytes={size} anew={int(anew)} frozen={frozen_bytes} directory={directory}"
 
 
 def begun() -> tuple[list[str], bytes]:
@@ -327,6 +353,41 @@ def test_a_run_recovers_the_last_step_of_the_run_before_it(
     assert not (place / STORE).exists()
 
 
+def test_frozen_values_outlast_a_run_and_are_written_only_if_they_differ(
+    program: Path, tmp_path: Path, faults: str
+) -> None:
+    layout = store_layout(PLANS[FROZEN], STORAGE)
+
+    def bytes_out(key: int, value: bytes) -> int:
+        start = [
+            f"frozen key={key}",
+            f"load address=0 bytes={LARGE} at=0",
+            "freeze frozen=0 address=0",
+        ]
+        kept = [f"keep kept=0 address={LARGE}", "commit", "counters"]
+        steps = ["train id=0 watched=1", "probes first=0", f"dump address=0 bytes={LARGE}"]
+        text = script(FROZEN, *start, *kept, *steps, store=store_line(tmp_path, FROZEN))
+        done = run(program, tmp_path, text, value, LD_PRELOAD=faults)
+        assert (done.code, done.errors) == (0, "")
+        assert done.dumped == value
+        return done.records.counters[0].bytes_out - layout.step_bytes
+
+    one, other = words(*range(LARGE // 4)), words(*range(1, LARGE // 4 + 1))
+    assert bytes_out(1, one) > LARGE
+    assert bytes_out(1, one) == 0
+    assert bytes_out(2, other) > LARGE
+    assert bytes_out(2, other) == 0
+
+
+def test_a_run_does_not_begin_without_its_frozen_values(program: Path, tmp_path: Path) -> None:
+    store = store_line(tmp_path, FROZEN)
+    none = script(FROZEN, f"keep kept=0 address={LARGE}", store=store)
+    done = run(program, tmp_path, none)
+    assert (done.code, "frozen values must be written" in done.errors) == (7, True)
+    wrong = run(program, tmp_path, script(FROZEN, "freeze frozen=1 address=0", store=store))
+    assert "frozen is not a frozen tensor of this plan" in wrong.errors
+
+
 def test_waiting_for_storage_counts_as_running_time(program: Path, tmp_path: Path) -> None:
     """Running time includes the work of the step's own transfers, and no other program's."""
     lines, data = begun()
@@ -375,7 +436,7 @@ def test_a_rate_holds_from_its_line_on(program: Path, tmp_path: Path) -> None:
         ("keep kept=0 address=0", "kept is not a tensor that this plan keeps in storage"),
         ("recover", "this plan keeps nothing in storage"),
         ("probes first=0", "first is past the last one"),
-        ("replay plan=6", "plan is not a plan of this program"),
+        ("replay plan=7", "plan is not a plan of this program"),
         ("commit", "a commit needs a `keep` before it"),
     ],
 )
@@ -469,7 +530,7 @@ def test_the_record_of_a_step_is_written_after_all_its_data(
 def test_a_disk_without_room_is_refused_before_anything_runs(
     program: Path, tmp_path: Path, faults: str
 ) -> None:
-    line = f"store bytes={1 << 40} anew=1 directory={tmp_path}"
+    line = f"store bytes={1 << 40} anew=1 frozen=0 directory={tmp_path}"
     done = run(program, tmp_path, script(KEEPING, store=line))
     assert done.code == 5
     assert f"{tmp_path} has no room for a store of {1 << 40} bytes: No space" in done.errors
@@ -483,7 +544,7 @@ def test_a_disk_without_room_is_refused_before_anything_runs(
 def test_a_store_file_left_by_a_killed_start_can_be_forgotten(
     program: Path, tmp_path: Path, faults: str
 ) -> None:
-    line = f"store bytes={4 << 20} anew=1 directory={tmp_path}"
+    line = f"store bytes={4 << 20} anew=1 frozen=0 directory={tmp_path}"
     strike = {"FAULT_CALL": "pwrite", "FAULT_AT": "2", "FAULT_KIND": "kill"}
     killed = run(program, tmp_path, script(KEEPING, store=line), LD_PRELOAD=faults, **strike)
     assert killed.code == -signal.SIGKILL
@@ -568,7 +629,8 @@ def test_an_asynchronous_transfer_that_fails_ends_the_step(
 ) -> None:
     """Filling the file takes ten writes, the first tensor five, and the others one each."""
     lines = [f"load address=0 bytes={LARGE} at=0", *trained(3)]
-    text = script(BESIDE, *lines, store=f"store bytes={10 << 20} anew=1 directory={tmp_path}")
+    line = f"store bytes={10 << 20} anew=1 frozen=0 directory={tmp_path}"
+    text = script(BESIDE, *lines, store=line)
     strike = {"FAULT_CALL": "pwrite", "FAULT_AT": str(10 + at), "FAULT_KIND": "full"}
     done = run(program, tmp_path, text, b"\0" * LARGE, LD_PRELOAD=faults, **strike)
     assert done.code == 7

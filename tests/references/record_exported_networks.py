@@ -28,7 +28,7 @@ FOLDER = REFERENCES / "exported"
 STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask"),
-    *("not_products", "stopped"),
+    *("not_products", "stopped", "merged_in_place"),
 }
 
 
@@ -489,9 +489,9 @@ class NotProducts(nn.Module):
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         x = self.layer(x)
         y = torch.einsum("btd->bd", x)
-        y = torch.einsum("bij,bjk->bi", x.mT, x)
-        y = torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
-        y = torch.einsum("...td,...te->...de", x, x)
+        y = y + torch.einsum("bij,bjk->bi", x.mT, x)
+        y = y + torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
+        y = y[:, None] + torch.einsum("...td,...te->...de", x, x)
         return functional.cross_entropy(torch.log_softmax(x[:, 0], 1) + y[:, 0], labels)
 
 
@@ -579,6 +579,36 @@ class Segmentation(nn.Module):
         return functional.binary_cross_entropy_with_logits(x, target)
 
 
+class Encoder(nn.Module):
+    """PyTorch's own modules of attention, which merge the axes of samples and heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True)
+        self.cross = nn.MultiheadAttention(8, 2)
+        self.out = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        first, memory = x.transpose(0, 1), x[:, 1:4].transpose(0, 1)
+        y = self.cross(first, memory, memory, need_weights=False)[0]
+        return functional.cross_entropy(self.out(x + y.transpose(0, 1))[:, 0], labels)
+
+
+class MergedInPlace(nn.Module):
+    """An operation in place on a tensor of which PyTorch has a view, and this project a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x.transpose(0, 1))
+        rows = x.view(-1, 4)
+        functional.relu(rows, inplace=True)
+        return functional.cross_entropy(rows + x.flatten(0, 1), labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -623,6 +653,8 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "trained_mask": (TrainedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
     "products": (Products, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
     "not_products": (NotProducts, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
+    "encoder": (Encoder, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
+    "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
 }
 
 

@@ -505,13 +505,21 @@ def _attention(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     log_sum_exp = scores.logsumexp(-1)
     gradient = draw.values(*output.shape)
     return {
-        **inputs,
+        **_side_by_side(a, inputs),
         **added,
         "output": output,
         "log_sum_exp": log_sum_exp.masked_fill(log_sum_exp == -torch.inf, torch.inf),
         "output_gradient": gradient,
-        **_differentiate(output, gradient, **inputs),
+        **_side_by_side(a, _differentiate(output, gradient, **inputs)),
     }
+
+
+def _side_by_side(a: Attributes, each: Values) -> Values:
+    """Query, key and value, or their gradients, in one operand if they are packed."""
+    if not a["packed"]:
+        return each
+    suffix = next(iter(each)).removeprefix("query")
+    return {f"packed{suffix}": torch.cat(tuple(each.values()), 2)}
 
 
 def _matmul(a: Attributes, draw: _Draw, _: Scalars) -> Values:
@@ -975,11 +983,12 @@ def _attended(
     features: int,
     causal: int = 0,
     mask: tuple[int, int, int] = (0, 0, 0),
+    packed: int = 0,
 ) -> tuple[str, Attributes]:
     names = ("batch", "queries", "keys", "heads", "key_heads", "head_features", "causal", "dropout")
-    values = (batch, *lengths, *heads, features, causal, 0, *mask)
-    axes = ("mask_batch", "mask_heads", "mask_queries")
-    return "attention", dict(zip((*names, *axes), values, strict=True))
+    values = (batch, *lengths, *heads, features, causal, 0, packed, *mask)
+    more = ("packed", "mask_batch", "mask_heads", "mask_queries")
+    return "attention", dict(zip((*names, *more), values, strict=True))
 
 
 _MATMUL = (
@@ -1140,6 +1149,8 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         _attended(2, (20, 7), (3, 1), 3, causal=1),
         _attended(2, (6, 9), (2, 2), 5, mask=(2, 1, 1)),  # of padding
         _attended(1, (67, 70), (2, 2), 6, mask=(1, 2, 67)),
+        _attended(2, (9, 9), (4, 2), 3, causal=1, packed=1),
+        _attended(1, (67, 67), (2, 2), 5, mask=(1, 1, 1), packed=1),
         _attended(2, (67, 70), (2, 1), 6, causal=1, mask=(1, 1, 67)),
         *recurrent,
         _padded(2 * 5 * 7, 9, (2, 3, 4), (35, 7, 1)),  # 3 x 4 within 5 x 7
@@ -1186,7 +1197,7 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         ("attention_scores", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
         ("attention_context", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
         ("matmul", dict(zip(_MATMUL, (2, 4, 120, 64, 130, 0, 1, 1, 1), strict=True))),
-        _attended(2, (197, 197), (3, 3), 64),
+        _attended(2, (197, 197), (3, 3), 64, packed=1),
         _attended(1, (256, 256), (8, 2), 64, causal=1),
         _attended(2, (130, 300), (4, 4), 80, mask=(2, 1, 130)),
         *(

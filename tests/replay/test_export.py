@@ -19,6 +19,7 @@ from devices.operation import SIGNATURES
 from networks.data import generated_batches
 from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
+from networks.training.selection import select_trained
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS
 from replay.export.directory import write_project
@@ -237,6 +238,56 @@ def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_pa
     for kept in plan.kept:
         if kept.tensor != "embed.table":
             assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])
+
+
+@pytest.mark.slow
+def test_frozen_values_are_stored_once(
+    library: KernelLibrary, project: Path, tmp_path: Path
+) -> None:
+    """A second start finds them; one with other values replaces them and begins again."""
+    network = small_lookups()
+    select_trained(network, ["head"])
+    step = with_parameters_in_storage(training_step(network))
+    workspace = {spec: library.workspace_bytes(spec) for spec in step.distinct_specs}
+    graph = costed(step, workspace)
+    plan = lower(step, graph, by_rule(graph, 1.05), workspace)
+    assert plan.frozen
+    assert plan.frozen_tables
+    batches = generated_batches(step, BATCHES * step.batch, 0)
+    storage = Storage(medium="disk", path=".", page_bytes=512)
+    directory = tmp_path / "project"
+    for seed in (0, 1):
+        data = TrainingData(initial_values(step, seed), [batches.batch(0)])
+        made = c_project(
+            plan,
+            storage,
+            workspace,
+            data,
+            Compilation(FLAGS, "Flags of a test."),
+            Provenance("small.json", step.title, "Made up."),
+        )
+        assert b"jw_store_begin_frozen" in made.files["README.md"]
+        write_project(made.files, directory)
+        if not seed:
+            make_like(project, directory)
+        stored = tmp_path / "storage.bin"
+        first, _ = train(directory, 2, stored)
+        frozen = stored.read_bytes()[: made.layout.frozen_bytes]
+        second, checksums = train(directory, 1, stored)
+        assert [line.split()[1] for line in (*first, *second)] == ["1", "2", "3"]
+        assert stored.read_bytes()[: made.layout.frozen_bytes] == frozen
+        values: dict[str, Array] = dict(data.initial)
+        in_ram = training_step(network)
+        for _ in range(3):
+            made_by_step = execute(in_ram, library, {**values, **batches.batch(0)}, in_place=True)
+            values.update({kept.tensor: made_by_step[kept.result] for kept in plan.kept})
+        for kept in plan.kept:
+            assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])
+    arm = ("BUILD=build-arm", "CC=arm-none-eabi-gcc", "CFLAGS=-Os -mcpu=cortex-m4")
+    make(directory, *arm, "build-arm/plan.o")
+    plan_object = directory / "build-arm" / "plan.o"
+    assert made.footprint.flash_bytes == section_bytes(plan_object, ".rodata")
+    assert made.footprint.ram_bytes == section_bytes(plan_object, ".bss")
 
 
 @pytest.mark.slow

@@ -11,10 +11,12 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import ArenaRange, ExecutionPlan, Move
+from devices.plan import ArenaRange, ExecutionPlan, Move, PageIn, PageOut, RowsIn
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training.selection import select_trained
 from replay.lowering.lowering import LoweringError, lower, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, with_targets
+from replay.lowering.values import frozen_tensors
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
@@ -56,8 +58,23 @@ IN_RAM = [
     )
     for optimizer in ("sgd", "momentum")
 ]
-# A frozen parameter cannot be in storage.
-STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM), training_step(small_gated(1))]
+
+
+def frozen_but(network: Network, *trained: str) -> TrainingStep:
+    """A step that trains only these parameters."""
+    select_trained(network, trained)
+    return training_step(network, "momentum")
+
+
+FROZEN = [
+    training_step(small_gated(1)),  # frozen statistics
+    frozen_but(small_transformer(2), "head"),
+    frozen_but(small_lookups(), "linear.*"),
+    frozen_but(small_lookups(), "place.table"),
+    frozen_but(small_convolutional(1), "norm"),
+]
+EITHER = [*IN_RAM, *FROZEN]
+STEPS = [*EITHER, *map(with_parameters_in_storage, EITHER)]
 
 
 def no_workspace(step: TrainingStep) -> dict[OpSpec, int]:
@@ -189,12 +206,13 @@ PROPERTIES = settings(
 )
 
 
-def run(plan: ExecutionPlan) -> list[Probes]:
+def run(plan: ExecutionPlan, step: TrainingStep) -> list[Probes]:
     """Values of the probes in a few steps.
 
     Checks too that kept values are where the next step reads them.
     """
-    board = InterpretedBoard(plan)
+    frozen = frozenset(tensor.name for tensor in frozen_tensors(step))
+    board = InterpretedBoard(plan, frozen)
     seen = []
     for number in range(STEPS_IN_A_ROW):
         seen.append(board.step(number))
@@ -221,7 +239,7 @@ def expected(step: TrainingStep) -> list[Probes]:
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
 def test_an_unscheduled_step_gives_the_results_of_its_ops(step: TrainingStep) -> None:
     plan = unscheduled(step)
-    assert run(plan) == expected(step)
+    assert run(plan, step) == expected(step)
     assert [compute.spec for compute in plan.computes] == [op.spec for op in step.ops]
     assert len(plan.buffer_bytes) == len(step.tensors) - sum(len(op.in_place) for op in step.ops)
     assert all(address % 64 == 0 for address in plan.buffer_bytes)
@@ -237,10 +255,10 @@ def test_a_scheduled_step_gives_the_same_results_with_and_without_guards(
     plan = lower(step, graph, schedule, workspace_bytes)
     event(f"moves: {any(isinstance(action.does, Move) for action in plan.actions)}")
     assert plan.arena_bytes == schedule.arena_bytes
-    assert run(plan) == expected(step)
+    assert run(plan, step) == expected(step)
     guarded = lower(step, graph, schedule, workspace_bytes, guarded=True)
     assert guarded.arena_bytes == 2 * plan.arena_bytes
-    assert run(guarded) == expected(step)
+    assert run(guarded, step) == expected(step)
     in_schedule = [action for action in plan.actions if action.schedule_index is not None]
     assert [action.schedule_index for action in in_schedule] == [
         index for index, each in enumerate(schedule.actions) if not isinstance(each, Free)
@@ -287,7 +305,7 @@ def test_a_tensor_is_not_overwritten_while_it_is_transferred(step: TrainingStep)
     plan = plan_addresses(graph, scheduled, "all", 0, time.monotonic())
     addressed = with_addresses(scheduled, plan)
     schedule = addressed_schedule(graph, addressed, plan.resident_address, plan.arena_bytes)
-    assert run(lower(step, graph, schedule, no_workspace(step))) == expected(step)
+    assert run(lower(step, graph, schedule, no_workspace(step)), step) == expected(step)
 
 
 @pytest.mark.parametrize("dma", [False, True], ids=["one at a time", "beside ops"])
@@ -298,7 +316,7 @@ def test_the_solvers_schedule_for_little_ram_gives_the_same_results(
     graph = costed(step, dma=dma)
     schedule = by_rule(graph, 1.1)
     plan = lower(step, graph, schedule, no_workspace(step))
-    assert run(plan) == expected(step)
+    assert run(plan, step) == expected(step)
     assert plan.arena_bytes < unscheduled(step).arena_bytes
 
 
@@ -434,7 +452,7 @@ def test_a_kernel_that_needs_more_workspace_than_planned_is_refused() -> None:
     graph = costed(STEP, dict.fromkeys(STEP.distinct_specs, 8))
     schedule = by_rule(graph, 1.1)
     needed = dict.fromkeys(STEP.distinct_specs, 8)
-    assert run(lower(STEP, graph, schedule, needed)) == expected(STEP)
+    assert run(lower(STEP, graph, schedule, needed), STEP) == expected(STEP)
     needed[STEP.ops[0].spec] = 12
     assert _refused(schedule, graph, workspace_bytes=needed).startswith(
         f"the kernel of op first.forward ({STEP.ops[0].spec}) needs 12 bytes of workspace, the"
@@ -472,11 +490,23 @@ def test_operands_that_are_not_aligned_are_refused() -> None:
     assert "which is not a multiple of 4" in _refused(unaligned)
 
 
-def test_a_parameter_in_storage_that_no_step_changes_is_refused() -> None:
+def test_an_input_in_storage_is_refused() -> None:
     tensors = tuple(
         replace(tensor, home="storage") if tensor.name == "vector" else tensor
         for tensor in STEP.tensors
     )
-    frozen = replace(STEP, tensors=tensors)
-    graph = costed(frozen)
-    assert "is never updated" in _refused(by_rule(graph, 1.1), graph, frozen)
+    stored = replace(STEP, tensors=tensors)
+    graph = costed(stored)
+    assert "input vector has its home in storage" in _refused(by_rule(graph, 1.1), graph, stored)
+
+
+@pytest.mark.parametrize("step", [*map(with_parameters_in_storage, FROZEN)], ids=lambda s: s.title)
+def test_what_no_step_changes_is_read_from_storage_and_never_written(step: TrainingStep) -> None:
+    graph = costed(step)
+    plan = lower(step, graph, by_rule(graph, 1.1), no_workspace(step))
+    frozen = {tensor.name for tensor in frozen_tensors(step)}
+    assert frozen == {each.tensor for each in (*plan.frozen, *plan.frozen_tables)}
+    assert not frozen & set(plan.inputs)
+    moved = [action.does for action in (*plan.actions, *plan.afterwards)]
+    assert not frozen & {each.tensor for each in moved if isinstance(each, PageOut)}
+    assert frozen == frozen & {each.tensor for each in moved if isinstance(each, PageIn | RowsIn)}

@@ -35,6 +35,7 @@ from networks.training import (
     with_parameters_in_storage,
 )
 from networks.training.initial import initial_values
+from networks.training.selection import select_trained
 from profiler import lab
 from profiler.boards.serial import SerialBoard
 from profiler.building.store_layout import store_layout
@@ -329,9 +330,26 @@ def test_a_replay_does_not_disturb_a_board_that_is_kept_running(twin: Twin) -> N
 # --- tables in storage ----------------------------------------------------------------------------
 
 
+def trained_head() -> TrainingStep:
+    """The last layer is trained; the tables and their rows stay as they are."""
+    network = small_lookups()
+    select_trained(network, ["head"])
+    return training_step(network)
+
+
 @pytest.mark.slow
-def test_a_microcontroller_changes_only_the_rows_of_its_batch() -> None:
-    step = with_parameters_in_storage(training_step(small_lookups(), "momentum"))
+@pytest.mark.parametrize(
+    ("device", "in_ram"),
+    [
+        ("emulated-m3-sd", training_step(small_lookups(), "momentum")),
+        ("emulated-m3-sd", trained_head()),
+        ("emulated-m0-flash", trained_head()),
+    ],
+    ids=["changed rows on a card", "frozen rows on a card", "frozen rows in flash"],
+)
+def test_a_microcontroller_pages_the_rows_of_its_batch(device: str, in_ram: TrainingStep) -> None:
+    """Of the second run, frozen values are those that the first one has left."""
+    step = with_parameters_in_storage(in_ram)
 
     def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
         graph = costed(step, workspace_bytes)
@@ -351,12 +369,16 @@ def test_a_microcontroller_changes_only_the_rows_of_its_batch() -> None:
             expected_step_s=EXPECTED_STEP_S,
         )
 
-    description = load_description("emulated-m3-sd")
+    description = load_description(device)
     with open_replay(description, step.distinct_specs, plans, ignore) as session:
-        on_board = run(session, 0)
+        on_board, again = run(session, 0), run(session, 0)
     with open_replay(host_twin(description), step.distinct_specs, both, ignore) as session:
         here, free = run(session, 0), run(session, 1)
     assert any(isinstance(action.does, RowsIn) for action in on_board.plan.actions)
-    assert [each.checksums for each in on_board.steps] == [each.checksums for each in here.steps]
+    for record in (on_board, again):
+        assert [each.checksums for each in record.steps] == [each.checksums for each in here.steps]
+        layout = store_layout(record.plan, description.storage)
+        assert record.counters is not None
+        assert record.counters.bytes_out <= 3 * layout.written_bytes
     for name, value in free.values.items():
         assert value.tobytes() == on_board.values[name].tobytes(), name

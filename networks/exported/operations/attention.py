@@ -19,9 +19,8 @@ _MERGES = frozenset({"aten.reshape.default", "aten.view.default", "aten._unsafe_
 
 
 def _attention(c: Construction, node: Node) -> None:
-    query, key, value = (
-        _heads_in_rows(c, node, view)
-        for view in (c.view(node, "query"), *_without_repeated_heads(c, node))
+    query, key, value = map(
+        _with_heads_in_rows, (c.view(node, "query"), *_without_repeated_heads(c, node))
     )
     batch, queries, heads, features = query.shape
     _, keys, key_heads, _ = key.shape
@@ -34,6 +33,8 @@ def _attention(c: Construction, node: Node) -> None:
             f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}"
             " (batch, length, heads, features)"
         )
+    packed = _packed(query, key, value)
+    inputs = [c.stored(node, view) for view in (query, key, value)] if packed is None else [packed]
     causal = c.plain(node, "is_causal", False) or _is_causal(c, node)
     has_mask = c.has(node, "attn_mask") and not (causal or _shows_all(c, node))
     mask = (_mask(c, node, (batch, heads, queries, keys)),) if has_mask else ()
@@ -50,6 +51,7 @@ def _attention(c: Construction, node: Node) -> None:
         head_features=features,
         causal=int(causal),
         dropout=int(probability > 0),
+        packed=int(packed is not None),
         **dict(zip(("mask_batch", "mask_heads", "mask_queries"), sizes, strict=True)),
     )
     scalars = {
@@ -57,7 +59,7 @@ def _attention(c: Construction, node: Node) -> None:
         "probability": probability,
         "seed": float(c.dropouts if probability > 0 else 0),
     }
-    output = c.layer(node, spec, (query, key, value, *mask), shape=query.shape, scalars=scalars)
+    output = c.layer(node, spec, (*inputs, *mask), shape=query.shape, scalars=scalars)
     in_heads = View.whole(output).permuted((0, 2, 1, 3))
     shape = c.meta(node).shape
     c.bind_copy(node, in_heads if len(shape) == 4 else in_heads.without(1))
@@ -86,11 +88,27 @@ def _before_repetition(c: Construction, node: Node, name: str) -> View | None:
     return repeated.part(2, 0, 1).without(2)
 
 
-def _heads_in_rows(c: Construction, node: Node, view: View) -> Value:
-    """The tensor [batch, heads, length, features] as rows of all heads, side by side."""
+def _with_heads_in_rows(view: View) -> View:
+    """The tensor [batch, heads, length, features] with the heads of a row side by side."""
     if len(view.shape) not in {3, 4}:
         raise Unsupported(f"an operand has shape {view.shape}; 3 or 4 axes are needed")
-    return c.stored(node, view.with_axes(1, 4).permuted((0, 2, 1, 3)))
+    return view.with_axes(1, 4).permuted((0, 2, 1, 3))
+
+
+def _packed(query: View, key: View, value: View) -> Value | None:
+    """The tensor in whose rows query, key and value are side by side, if they are."""
+    batch, length, heads, features = query.shape
+    row = (heads + 2 * key.shape[2]) * features
+    if key.shape[1] != length or query.value.elements != batch * length * row:
+        return None
+    offset = 0
+    for view in (query, key, value):
+        axes = zip(view.shape, view.strides, (length * row, row, features, 1), strict=True)
+        in_rows = all(size == 1 or stride == wanted for size, stride, wanted in axes)
+        if view.value.name != query.value.name or view.offset != offset or not in_rows:
+            return None
+        offset += view.shape[2] * features
+    return query.value
 
 
 def _is_causal(c: Construction, node: Node) -> bool:

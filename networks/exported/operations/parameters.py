@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node
-from networks.exported.views import View
+from networks.exported.views import Merged, View
 from networks.training.network import Value
 
 _NO_PADDING_INDEX = -1
 
 
 def _linear(c: Construction, node: Node) -> None:
-    x, weight = c.value(node, "input"), c.parameter(node, "weight")
+    merged = _merged_rows(c, node)
+    view, back = (c.view(node, "input") if merged is None else merged.view).in_stored_order(1)
+    x, weight = c.stored(node, view), c.value(node, "weight")
     *leading, in_features = x.shape
-    bias = c.optional_parameter(node, "bias")
+    bias = (c.value(node, "bias"),) if c.has(node, "bias") else ()
     spec = OpSpec.of(
         "linear.forward",
         rows=math.prod(leading),
@@ -29,7 +31,28 @@ def _linear(c: Construction, node: Node) -> None:
         bias=len(bias),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=(*leading, weight.shape[0]))
-    c.bind(node, View.whole(output))
+    result, shape = View.whole(output).permuted(back), c.meta(node).shape
+    if merged is None:
+        c.bind(node, result)
+        return
+    c.bind(node, result.reshaped(shape) or c.reshaped_copy(node, result, shape))
+    c.bind_merged(node, Merged(result, merged.counts))
+
+
+def _merged_rows(c: Construction, node: Node) -> Merged | None:
+    """The input, if its rows are stored in another order than that of its merged axes.
+
+    Its features are then one axis.
+    """
+    merged = c.merged(node, "input")
+    if merged is None:
+        return None
+    features = c.view(node, "input").shape[-1]
+    rows = merged.view.shape[: sum(merged.counts[:-1])]
+    view = merged.view.reshaped((*rows, features))
+    if view is None or not view.in_stored_order(1)[0].is_row_major:
+        return None
+    return Merged(view, (*merged.counts[:-1], 1))
 
 
 def _batch_norm(c: Construction, node: Node) -> None:
@@ -73,8 +96,16 @@ def _normalised_features(c: Construction, node: Node, x: Value) -> int:
     return math.prod(shape)
 
 
+def _in_rows(c: Construction, node: Node) -> tuple[Value, tuple[int, ...]]:
+    """The input of a norm, whose rows may be stored in another order, and the order back."""
+    view, back = c.view(node, "input").in_stored_order(
+        len(c.integers(node, "normalized_shape", ()))
+    )
+    return c.stored(node, view), back
+
+
 def _layer_norm(c: Construction, node: Node) -> None:
-    x = c.value(node, "input")
+    x, back = _in_rows(c, node)
     if not (c.has(node, "weight") and c.has(node, "bias")):
         raise Unsupported("it has no scale and shift", "elementwise_affine=True, bias=True")
     features = _normalised_features(c, node, x)
@@ -86,11 +117,11 @@ def _layer_norm(c: Construction, node: Node) -> None:
         shape=x.shape,
         scalars={"epsilon": c.plain(node, "eps", 1e-5)},
     )
-    c.bind(node, View.whole(output))
+    c.bind(node, View.whole(output).permuted(back))
 
 
 def _rms_norm(c: Construction, node: Node) -> None:
-    x = c.value(node, "input")
+    x, back = _in_rows(c, node)
     if not c.has(node, "weight"):
         raise Unsupported("it has no scale", "elementwise_affine=True")
     features = _normalised_features(c, node, x)
@@ -98,7 +129,7 @@ def _rms_norm(c: Construction, node: Node) -> None:
     epsilon = c.plain(node, "eps", float(np.finfo(np.float32).eps))
     reads = (x, c.parameter(node, "weight"))
     output = c.layer(node, spec, reads, shape=x.shape, scalars={"epsilon": epsilon})
-    c.bind(node, View.whole(output))
+    c.bind(node, View.whole(output).permuted(back))
 
 
 def _group_norm(c: Construction, node: Node) -> None:

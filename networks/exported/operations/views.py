@@ -6,20 +6,25 @@ from collections.abc import Mapping
 
 from networks.exported.construction import FROZEN, Construction, Operation, Unsupported
 from networks.exported.program import Node
-from networks.exported.views import View
-from networks.training.network import Value
+from networks.exported.views import Merged, View
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    _bind_reshaped(c, node, c.subject(node))
+    view, merged, shape = c.subject(node), c.merged(node), c.meta(node).shape
+    parts = view if merged is None else merged.view
+    reshaped = parts.reshaped(shape)
+    if reshaped is None:
+        _bind_reshaped(c, node, view)
+        c.bind_merged(node, Merged.of(parts, shape))
+    else:
+        _bind_reshaped(c, node, reshaped)
 
 
 def _bind_reshaped(c: Construction, node: Node, view: View) -> None:
     shape = c.meta(node).shape
     reshaped = view.reshaped(shape)
     if reshaped is None:
-        copy = c.stored(node, view)
-        reshaped = View.whole(Value(copy.name, shape, copy.kind))
+        reshaped = c.reshaped_copy(node, view, shape)
     if node.target.startswith("aten.view"):
         c.bind(node, reshaped)
     else:
@@ -31,23 +36,27 @@ def _transpose(c: Construction, node: Node) -> None:
     axes = list(range(len(view.shape)))
     first, second = c.axis(node, view, "dim0"), c.axis(node, view, "dim1")
     axes[first], axes[second] = axes[second], axes[first]
-    c.bind(node, view.permuted(tuple(axes)))
+    _bind_permuted(c, node, tuple(axes))
 
 
 def _permute(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
-    c.bind(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
+    _bind_permuted(c, node, c.axes(node, "dims", len(c.view(node, "self").shape), ()))
+
+
+def _bind_permuted(c: Construction, node: Node, order: tuple[int, ...]) -> None:
+    merged = c.merged(node)
+    c.bind(node, c.view(node, "self").permuted(order))
+    c.bind_merged(node, merged and merged.permuted(order))
 
 
 def _reversed(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
-    c.bind(node, view.permuted(tuple(reversed(range(len(view.shape))))))
+    _bind_permuted(c, node, (*reversed(range(len(c.view(node, "self").shape))),))
 
 
 def _matrix_transpose(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     *batch, rows, columns = range(len(view.shape))
-    c.bind(node, view.permuted((*batch, columns, rows)))
+    _bind_permuted(c, node, (*batch, columns, rows))
 
 
 def _slice(c: Construction, node: Node) -> None:
@@ -93,6 +102,7 @@ def _expand(c: Construction, node: Node) -> None:
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
     c.bind_copy(node, c.subject(node))
+    c.bind_merged(node, c.merged(node))
 
 
 def _converted(c: Construction, node: Node) -> None:

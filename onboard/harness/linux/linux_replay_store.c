@@ -19,6 +19,7 @@
 #define WORD_BYTES 4
 #define BOUNCE_BYTES ((size_t)256 << 10) /* O_DIRECT refuses the addresses of most tensors */
 #define LEAST_BYTES 4096
+#define MOST_READ ((size_t)1 << 30) /* Linux reads 2 GiB at most at once */
 
 typedef struct {
     jw_medium medium; /* first: the transfers below get a pointer to it */
@@ -27,7 +28,9 @@ typedef struct {
     int direct;        /* for reads, and for writes in parts, synced after the last */
     int direct_synced; /* for writes in one part */
     bool is_direct;
+    uint64_t frozen_bytes; /* at the start, which outlast the steps */
     size_t page_bytes;
+    size_t alignment; /* of memory for direct transfers */
     unsigned char *bounce;
     char sentence[160];
 } store_file;
@@ -55,22 +58,46 @@ static const char *explain(store_file *file, const char *what, ssize_t length, s
     return file->sentence;
 }
 
-static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    store_file *file = (store_file *)medium;
+static const char *read_through_buffer(store_file *file, uint64_t offset, unsigned char *memory,
+                                       size_t bytes) {
     const char *error = NULL;
-    if (!file->is_direct) {
-        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-    }
     for (size_t done = 0; done < bytes && !error; done += BOUNCE_BYTES) {
         const size_t part = smaller(bytes - done, BOUNCE_BYTES);
         const size_t pages = whole_pages(file, part);
         const ssize_t length = pread(file->direct, file->bounce, pages, (off_t)(offset + done));
         error = explain(file, "read", length, pages);
         if (!error) {
-            memcpy((unsigned char *)memory + done, file->bounce, part);
+            memcpy(memory + done, file->bounce, part);
         }
     }
     return error;
+}
+
+/* Whole pages are read at once, to the first address within the tensor that O_DIRECT accepts, and
+ * then moved; only the last ones pass through the buffer. */
+static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    store_file *file = (store_file *)medium;
+    unsigned char *to = memory;
+    const size_t aside = (size_t)(-(uintptr_t)memory % file->alignment);
+    if (!file->is_direct) {
+        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    }
+    size_t whole = bytes > aside ? (bytes - aside) / file->page_bytes * file->page_bytes : 0;
+    if (whole <= BOUNCE_BYTES) {
+        whole = 0; /* the buffer takes them in one read, or nearly so */
+    }
+    for (size_t done = 0; done < whole; done += MOST_READ) {
+        const size_t part = smaller(whole - done, MOST_READ);
+        const ssize_t length = pread(file->direct, to + aside + done, part, (off_t)(offset + done));
+        const char *error = explain(file, "read", length, part);
+        if (error) {
+            return error;
+        }
+    }
+    if (aside && whole) {
+        memmove(to, to + aside, whole);
+    }
+    return read_through_buffer(file, offset + whole, to + whole, bytes - whole);
 }
 
 /* Bytes that fit into the buffer are written as profiled, by one synced write. */
@@ -146,8 +173,12 @@ static void sync_directory(const char *directory) {
 /* Check the free space first, so that the disk is not filled up. */
 static bool has_room(const store_file *file) {
     struct statvfs system;
-    return fstatvfs(file->buffered, &system) != 0 ||
-           (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
+    struct stat found;
+    if (fstatvfs(file->buffered, &system) != 0 || fstat(file->buffered, &found) != 0) {
+        return true;
+    }
+    const uint64_t taken = (uint64_t)found.st_blocks * 512; /* stat(2) */
+    return (uint64_t)system.f_bavail * system.f_frsize + taken >= file->medium.scratch_bytes;
 }
 
 /* Give the file its final size, so that check_size accepts it even if the program ends before the
@@ -159,14 +190,14 @@ static bool preallocate(const store_file *file) {
 }
 
 static int fill_anew(const store_file *file) {
-    if (ftruncate(file->buffered, 0) != 0) {
+    if (ftruncate(file->buffered, (off_t)file->frozen_bytes) != 0) {
         return errno;
     }
     if (!has_room(file)) {
         return ENOSPC;
     }
-    const bool filled =
-        preallocate(file) && jw_fill_file(file->buffered, file->medium.scratch_bytes);
+    const bool filled = preallocate(file) && jw_fill_file(file->buffered, file->frozen_bytes,
+                                                          file->medium.scratch_bytes);
     return filled ? 0 : errno;
 }
 
@@ -203,6 +234,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
         return NULL;
     }
     const bool anew = jw_text_number(text, "anew", 0, 1) == 1;
+    const uint64_t frozen_bytes = jw_text_number(text, "frozen", 0, bytes);
     const char *directory = jw_text_remainder(text, "directory");
     if (!jw_text_end(text)) {
         return NULL;
@@ -216,6 +248,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     file->medium = (jw_medium){.transfer = {[JW_READ] = read_words, [JW_WRITE] = write_words},
                                .page_bytes = WORD_BYTES,
                                .scratch_bytes = bytes};
+    file->frozen_bytes = frozen_bytes;
     file->bounce = bounce;
     file->page_bytes = LEAST_BYTES;
     open_locked(file, anew);
@@ -230,6 +263,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     if (file->direct < 0 || file->direct_synced < 0) {
         fail(file, "open", errno);
     }
+    file->alignment = file->is_direct ? jw_direct_alignment(file->buffered) : 1;
     *is_direct = file->is_direct;
     return &file->medium;
 }

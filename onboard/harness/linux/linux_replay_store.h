@@ -10,10 +10,11 @@
 
 /* Open the file that the rest of a `store` line describes:
  *
- *   bytes=8388608 anew=1 directory=/var/tmp
+ *   bytes=8388608 anew=1 frozen=0 directory=/var/tmp
  *
  * With anew=1, the file .joulewright-store in the directory is created or overwritten, and filled,
- * so that a full disk is noticed now. With anew=0, it must exist and have this size. The file is
+ * so that a full disk is noticed now; but its first `frozen` bytes stay, which hold what no step
+ * changes. With anew=0, it must exist and have this size. The file is
  * locked: only one replay can use it. *is_direct as in linux_storage.h.
  *
  * Sizes and addresses of transfers are multiples of four bytes. Writes are padded with zeros to

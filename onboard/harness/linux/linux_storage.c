@@ -96,7 +96,7 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
     if (file->direct_read < 0 || file->direct_write < 0) {
         fail(file, "open the scratch file", error);
     }
-    if (!jw_fill_file(file->buffered, bytes)) {
+    if (!jw_fill_file(file->buffered, 0, bytes)) {
         fail(file, "fill the scratch file", errno);
     }
     *is_direct = file->is_direct;

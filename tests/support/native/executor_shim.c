@@ -10,6 +10,15 @@ void shim_bump(const jw_call *call) {
     }
 }
 
+/* Adds the words of the second operand to those of the first. */
+void shim_add(const jw_call *call) {
+    const uint32_t *before = call->reads[0], *added = call->reads[1];
+    uint32_t *after = call->writes[0];
+    for (int32_t i = 0; i < call->attributes[0]; i++) {
+        after[i] = before[i] + added[i];
+    }
+}
+
 /* As shim_bump, but writes one word too many after the last. */
 void shim_overrun(const jw_call *call) {
     shim_bump(call);

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
     Structure,
@@ -36,6 +36,7 @@ from devices.plan import (
     Check,
     Compute,
     ExecutionPlan,
+    Frozen,
     Guard,
     Kept,
     Move,
@@ -58,6 +59,7 @@ KERNELS = ROOT / "onboard" / "kernels"
 SHIM = NATIVE / "executor_shim.c"
 
 NOWHERE = 2**32 - 1
+NOT_KEPT = 2**16 - 1
 ROOM = 64
 """Bytes on either side of the arena, for canaries."""
 
@@ -77,7 +79,7 @@ _VERBS = {
 class _Action(Structure):
     _fields_ = (
         ("verb", c_uint8),
-        ("last_step", c_uint8),
+        ("copy", c_uint8),
         ("asynchronous", c_uint8),
         ("gradient", c_uint8),
         ("waits_for", c_uint16),
@@ -117,6 +119,7 @@ class _Selection(Structure):
 class _Table(Structure):
     _fields_ = (
         ("offset", c_uint32),
+        ("address", c_uint32),
         ("row_bytes", c_uint32),
         ("row_count", c_uint32),
         ("kept", c_uint16),
@@ -132,6 +135,7 @@ class _Memory(Structure):
     _fields_ = (
         ("slot_checksums", POINTER(c_uint32)),
         ("kept_checksums", POINTER(c_uint32)),
+        ("frozen_checksums", POINTER(c_uint32)),
         ("probed", POINTER(c_uint32)),
         ("spans", POINTER(_Span)),
         ("page", c_void_p),
@@ -152,12 +156,16 @@ class _Plan(Structure):
         ("probe_count", c_uint16),
         ("selection_count", c_uint16),
         ("table_count", c_uint16),
+        ("frozen_count", c_uint16),
         ("computes", POINTER(_Compute)),
         ("slots", POINTER(_Slot)),
         ("kept", POINTER(_Kept)),
         ("selections", POINTER(_Selection)),
         ("tables", POINTER(_Table)),
+        ("frozen", POINTER(_Slot)),
         ("row_count", c_uint32),
+        ("frozen_bytes", c_uint32),
+        ("frozen_record_offset", c_uint32),
         ("table_bytes", c_uint32),
         ("page_bytes", c_uint32),
         ("erase_block_bytes", c_uint32),
@@ -194,10 +202,14 @@ class _Store(Structure):
         ("begun", c_bool),
         ("complete", c_bool),
         ("settled", c_bool),
+        ("is_frozen", c_bool),
         ("run", c_uint32),
         ("step", c_uint32),
         ("part", c_uint32),
         ("erased", c_uint32),
+        ("frozen_end", c_uint32),
+        ("frozen_erased", c_uint32),
+        ("frozen_key", c_uint64),
         ("sentence", ctypes.c_char * 192),
     )
 
@@ -264,7 +276,10 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
     for name in ("begin", "step", "afterwards", "transfer"):
         getattr(loaded, f"jw_executor_{name}").restype = c_char_p
-    for name in ("open", "keep", "complete", "recover", "fetch", "keep_rows", "fetch_rows"):
+    for name in (
+        *("open", "begin_frozen", "freeze", "keep", "complete", "recover", "fetch"),
+        *("keep_rows", "fetch_rows"),
+    ):
         getattr(loaded, f"jw_store_{name}").restype = c_char_p
     for name in ("jw_checksum_of", "jw_touched_bytes"):
         getattr(loaded, name).restype = c_uint32
@@ -459,6 +474,15 @@ class Replay:
         store = ctypes.byref(self.store)
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
+    def freeze(self, key: int, values: Sequence[bytes], first: int = 0) -> None:
+        """Store the frozen tensors from number ``first`` on, by way of the arena."""
+        store = ctypes.byref(self.store)
+        self._check(self.library.jw_store_begin_frozen(store, c_uint64(key)))
+        for number, data in enumerate(values, first):
+            self.put(0, data)
+            place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+            self._check(self.library.jw_store_freeze(store, c_uint16(number), *place))
+
     def keep_rows(self, table: int, first: int, data: bytes) -> None:
         """Store the initial values of rows of the table with this number, by way of the arena."""
         count = len(data) // self.plan.tables[table].row_bytes
@@ -563,14 +587,21 @@ class Replay:
         ]
         offsets = layout.table_offsets or (0,) * len(plan.tables)
         tables = [
-            _Table(offset, table.row_bytes, table.rows, table.kept, table.selection)
+            _Table(
+                *(offset, _number(table.address), table.row_bytes, table.rows),
+                *(NOT_KEPT if table.kept is None else table.kept, table.selection),
+            )
             for offset, table in zip(offsets, plan.tables, strict=True)
+        ]
+        frozen = [
+            _Slot(o, f.bytes) for o, f in zip(layout.frozen_offsets, plan.frozen, strict=True)
         ]
         row = self._kept_alive(ctypes.create_string_buffer(max(layout.row_strides, default=1)))
         page = self._kept_alive(ctypes.create_string_buffer(layout.page_bytes))
         memory = _Memory(
             slot_checksums=self._array(c_uint32, [0] * len(slots)),
             kept_checksums=self._array(c_uint32, [0] * len(kept)),
+            frozen_checksums=self._array(c_uint32, [0] * len(frozen)),
             probed=self._array(c_uint32, [0] * probes),
             spans=self._array(_Span, [_Span()] * len(actions)),
             page=ctypes.addressof(page),
@@ -589,12 +620,16 @@ class Replay:
             probe_count=probes,
             selection_count=len(selections),
             table_count=len(tables),
+            frozen_count=len(frozen),
             computes=self._array(_Compute, computes),
             slots=self._array(_Slot, slots),
             kept=self._array(_Kept, kept),
             selections=self._array(_Selection, selections),
             tables=self._array(_Table, tables),
+            frozen=self._array(_Slot, frozen),
             row_count=plan.selected_rows,
+            frozen_bytes=layout.frozen_bytes,
+            frozen_record_offset=layout.frozen_record_offset,
             table_bytes=layout.table_bytes,
             page_bytes=layout.page_bytes,
             erase_block_bytes=layout.erase_block_bytes,
@@ -630,7 +665,7 @@ class Replay:
         if isinstance(operation, PageOut | PageIn | RowsIn):
             row.asynchronous = operation.asynchronous
         if isinstance(operation, PageIn):
-            row.last_step = operation.of == "last step"
+            row.copy = ("this step", "last step", "frozen").index(operation.of)
         if isinstance(operation, Move):
             row.to = operation.to
         return row
@@ -760,7 +795,7 @@ def looking_up(row_words: tuple[int, ...] = (3, 1), *, name: str = "rows") -> Ex
         place = block.end
         tensor = f"table {number}"
         kept.append(Kept(tensor, tensor, block.bytes, None, number))
-        tables.append(Table(number, 0, ROWS, 4 * words_))
+        tables.append(Table(tensor, number, 0, ROWS, 4 * words_))
         actions += [
             Action(RowsIn(tensor, block, number)),
             shim("bump", block.address, block.bytes),
@@ -778,6 +813,44 @@ def looking_up(row_words: tuple[int, ...] = (3, 1), *, name: str = "rows") -> Ex
         slot_bytes=tuple(each.bytes for each in kept),
         tables=tuple(tables),
         selections=(Selection(CHOSEN, ROWS),),
+    )
+
+
+def reading_frozen(sizes: Sequence[int], row_words: int | None = None) -> ExecutionPlan:
+    """A plan whose steps add frozen tensors of these sizes, word by word, to kept ones.
+
+    The kept tensors have their home in storage. With ``row_words``, the rows of a frozen table that
+    the batch names are added to a further one; the indices are at the start of the arena.
+    """
+    indices = ArenaRange(0, 4 * CHOSEN)
+    rows = [] if row_words is None else [4 * row_words * CHOSEN]
+    kept_block, frozen_block = indices.end, indices.end + max(*sizes, *rows, 4)
+    actions = [] if row_words is None else [Action(Select(0, indices))]
+    for number, size in enumerate((*sizes, *rows)):
+        here, there = ArenaRange(kept_block, size), ArenaRange(frozen_block, size)
+        tensor, spec = f"kept {number}", OpSpec.of("relu.forward", elements=size // 4)
+        added: PageIn | RowsIn = PageIn(f"frozen {number}", there, number, "frozen")
+        if number == len(sizes):
+            added = RowsIn("table", there, 0)
+        add = Compute("shim_add", spec, (here.address, there.address), (here.address,), None, {})
+        actions += [
+            Action(PageIn(tensor, here, number, "last step")),
+            Action(added),
+            Action(add),
+            Action(PageOut(tensor, here, number)),
+        ]
+    each = (*sizes, *rows)
+    names = [f"kept {number}" for number in range(len(each))]
+    return ExecutionPlan(
+        name="frozen",
+        arena_bytes=frozen_block + max(*sizes, *rows, 4),
+        inputs={"indices": indices} if rows else {},
+        kept=tuple(Kept(name, name, each[i], None, i) for i, name in enumerate(names)),
+        actions=tuple(actions),
+        slot_bytes=each,
+        tables=() if row_words is None else (Table("table", None, 0, ROWS, 4 * row_words),),
+        selections=() if row_words is None else (Selection(CHOSEN, ROWS),),
+        frozen=tuple(Frozen(f"frozen {number}", size) for number, size in enumerate(sizes)),
     )
 
 
@@ -838,5 +911,5 @@ def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 
     """A medium with room for ``parts`` steps and ``beyond`` further pages or erase blocks."""
     layout = store_layout(plan, storage)
     unit = layout.erase_block_bytes or layout.page_bytes
-    size = parts * layout.step_bytes + beyond * unit
+    size = layout.frozen_bytes + parts * layout.step_bytes + beyond * unit
     return Medium(layout.page_bytes, layout.erase_block_bytes, size)

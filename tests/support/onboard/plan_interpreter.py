@@ -9,7 +9,7 @@ those that the current step writes. A table is one value: which of its rows move
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -56,11 +56,12 @@ class CanaryError(AssertionError):
 class InterpretedBoard:
     """A symbolic board; each word of its memory is a value and the number of a word in that value.
 
-    ``overrun`` names an op that writes one word beyond the result of that index or, with -1, beyond
-    its workspace.
+    ``frozen`` are inputs that no step changes. ``overrun`` names an op that writes one word beyond
+    the result of that index or, with -1, beyond its workspace.
     """
 
     plan: ExecutionPlan
+    frozen: Collection[str] = ()
     overrun: tuple[str, int] | None = None
     last_step: dict[int, Token] = field(default_factory=dict)
     this_step: dict[int, Token] = field(default_factory=dict)
@@ -81,7 +82,8 @@ class InterpretedBoard:
     def step(self, number: int) -> Probes:
         """Execute one step; returns the value of each of its probes."""
         for name, block in self.plan.inputs.items():
-            self.write(block, token("input", name, number))
+            is_frozen = name in self.frozen
+            self.write(block, token("initial", name) if is_frozen else token("input", name, number))
         self._begun = self._over = 0
         seen: Probes = {}
         for action in self.plan.actions:
@@ -162,8 +164,8 @@ class InterpretedBoard:
 
     def _in_ram(self, table: int) -> ArenaRange | None:
         """The place of a whole table, unless its home is storage."""
-        kept = self.plan.kept[self.plan.tables[table].kept]
-        return None if kept.address is None else ArenaRange(kept.address, kept.bytes)
+        of = self.plan.tables[table]
+        return None if of.address is None else ArenaRange(of.address, of.bytes)
 
     def _begin(self, transfer: PageIn | PageOut | RowsIn) -> None:
         self._begun += 1
@@ -189,9 +191,14 @@ class InterpretedBoard:
             if isinstance(transfer, PageOut):
                 self.this_step[transfer.slot] = at_begin
             elif isinstance(transfer, RowsIn):
-                slot = self.plan.kept[self.plan.tables[transfer.table].kept].slot
-                assert slot is not None
-                self.write(transfer.block, self.last_step[slot])
+                kept = self.plan.tables[transfer.table].kept
+                slot = None if kept is None else self.plan.kept[kept].slot
+                assert (kept is None) == (slot is None)
+                frozen = token("initial", transfer.tensor)
+                self.write(transfer.block, frozen if slot is None else self.last_step[slot])
+            elif transfer.of == "frozen":
+                frozen = token("initial", self.plan.frozen[transfer.slot].tensor)
+                self.write(transfer.block, frozen)
             else:
                 copies = self.this_step if transfer.of == "this step" else self.last_step
                 self.write(transfer.block, copies[transfer.slot])
@@ -230,7 +237,7 @@ class ByName:
             source: written for op in updates.values() for written, source in op.in_place.items()
         }
         for tensor in self._step.tensors:
-            if tensor.home and tensor.name not in kept:
+            if tensor.home == "ram" and tensor.name not in kept:
                 self.value[tensor.name] = token("input", tensor.name, number)
         for op in self._step.ops:
             if op.spec.kind == "embedding.forward" and self._step.tensor[op.reads[1]].is_table:

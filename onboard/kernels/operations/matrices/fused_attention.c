@@ -21,8 +21,8 @@
 
 typedef struct {
     jw_index batch, queries, keys, heads, key_heads, features;
-    jw_index row, key_row; /* floats of a query's row and of a key's */
-    int is_causal, has_dropout;
+    jw_index query_row, key_row, output_row; /* floats from one row to the next */
+    int is_causal, has_dropout, is_packed;
     jw_index mask_batch, mask_heads, mask_queries;
 } shape;
 
@@ -48,26 +48,42 @@ static shape shape_of(const int32_t *a) {
     s.heads = a[3];
     s.key_heads = a[4];
     s.features = a[5];
-    s.row = s.heads * s.features;
-    s.key_row = s.key_heads * s.features;
     s.is_causal = a[6] != 0;
     s.has_dropout = a[7] != 0;
-    s.mask_batch = a[8];
-    s.mask_heads = a[9];
-    s.mask_queries = a[10];
+    s.is_packed = a[8] != 0;
+    s.mask_batch = a[9];
+    s.mask_heads = a[10];
+    s.mask_queries = a[11];
+    s.output_row = s.heads * s.features;
+    s.key_row = (s.is_packed ? s.heads + 2 * s.key_heads : s.key_heads) * s.features;
+    s.query_row = s.is_packed ? s.key_row : s.output_row;
     return s;
 }
 
-/* `mask`: number of the operand that a mask is. */
-static attention attention_of(const jw_call *call, int mask) {
+/* Number of operands that query, key and value are. */
+static int inputs_of(const shape *s) {
+    return s->is_packed ? 1 : 3;
+}
+
+/* Floats from packed queries to packed keys. */
+static jw_index keys_after(const shape *s) {
+    return s->heads * s->features;
+}
+
+static jw_index values_after(const shape *s) {
+    return (s->heads + s->key_heads) * s->features;
+}
+
+/* `before`: number of operands after the inputs and before a mask. */
+static attention attention_of(const jw_call *call, int before) {
     attention a;
     a.s = shape_of(call->attributes);
     a.scale = call->scalars[0];
     a.dropout = jw_dropout_mask_of(call->scalars + 1);
     a.query = call->reads[0];
-    a.key = call->reads[1];
-    a.value = call->reads[2];
-    a.mask = a.s.mask_batch > 0 ? call->reads[mask] : NULL;
+    a.key = a.s.is_packed ? a.query + keys_after(&a.s) : call->reads[1];
+    a.value = a.s.is_packed ? a.query + values_after(&a.s) : call->reads[2];
+    a.mask = a.s.mask_batch > 0 ? call->reads[inputs_of(&a.s) + before] : NULL;
     return a;
 }
 
@@ -100,7 +116,11 @@ static tile tile_of(const shape *s, const tile *queries, jw_index first_key) {
 }
 
 static jw_index at_query(const shape *s, const tile *t) {
-    return (t->sample * s->queries + t->first_query) * s->row + t->head * s->features;
+    return (t->sample * s->queries + t->first_query) * s->query_row + t->head * s->features;
+}
+
+static jw_index at_output(const shape *s, const tile *t) {
+    return (t->sample * s->queries + t->first_query) * s->output_row + t->head * s->features;
 }
 
 static jw_index at_key(const shape *s, const tile *t) {
@@ -122,7 +142,7 @@ static uint32_t weight_position(const shape *s, const tile *t, jw_index r) {
 static void compute_scores(const attention *a, const tile *t, float *scores, float *workspace) {
     const shape *s = &a->s;
     jw_matmul(t->queries, t->keys, s->features, a->scale,
-              jw_plain(a->query + at_query(s, t), s->row),
+              jw_plain(a->query + at_query(s, t), s->query_row),
               jw_transposed(a->key + at_key(s, t), s->key_row), 0.0f, scores, TILE_KEYS, workspace);
     for (jw_index r = 0; r < t->queries; r++) {
         float *restrict row = scores + r * TILE_KEYS;
@@ -172,7 +192,7 @@ static void add_values(const attention *a, const tile *t, float *maximum, float 
         sum[r] = JW_FMA(sum[r], kept, jw_sum(row, t->keys));
         maximum[r] = next;
         if (t->first_key > 0) {
-            scale_row(output + r * s->row, kept, s->features);
+            scale_row(output + r * s->output_row, kept, s->features);
         }
         if (s->has_dropout) {
             const uint32_t position = weight_position(s, t, r);
@@ -184,11 +204,11 @@ static void add_values(const attention *a, const tile *t, float *maximum, float 
     }
     jw_matmul(t->queries, s->features, t->keys, 1.0f, jw_plain(weights, TILE_KEYS),
               jw_plain(a->value + at_key(s, t), s->key_row), t->first_key > 0 ? 1.0f : 0.0f, output,
-              s->row, workspace);
+              s->output_row, workspace);
 }
 
 void jw_attention_forward(const jw_call *call) {
-    const attention a = attention_of(call, 3);
+    const attention a = attention_of(call, 0);
     const shape *s = &a.s;
     float *output = call->writes[0], *log_sum_exp = call->writes[1];
     float *weights = call->workspace;
@@ -203,12 +223,12 @@ void jw_attention_forward(const jw_call *call) {
             for (jw_index key = 0; key < last_key(s, &queries); key += TILE_KEYS) {
                 const tile t = tile_of(s, &queries, key);
                 const jw_index skipped = t.first_query - first;
-                add_values(&a, &t, maximum + skipped, sum + skipped, output + at_query(s, &t),
+                add_values(&a, &t, maximum + skipped, sum + skipped, output + at_output(s, &t),
                            weights, workspace);
             }
             for (jw_index r = 0; r < queries.queries; r++) {
                 const int is_masked = maximum[r] == -HUGE_VALF;
-                scale_row(output + at_query(s, &queries) + r * s->row,
+                scale_row(output + at_output(s, &queries) + r * s->output_row,
                           is_masked ? 0.0f : 1.0f / sum[r], s->features);
                 log_sum_exp[row_number(s, &queries, r)] =
                     is_masked ? HUGE_VALF : maximum[r] + jw_log(sum[r]);
@@ -240,7 +260,7 @@ static void add_gradients(const attention *a, const gradients *g, const tile *t,
                           const float *projection, float *query_gradient) {
     const shape *s = &a->s;
     const jw_index query = at_query(s, t), key = at_key(s, t);
-    const jw_matrix dy = jw_plain(g->output_gradient + query, s->row);
+    const jw_matrix dy = jw_plain(g->output_gradient + at_output(s, t), s->output_row);
     compute_scores(a, t, g->weights, g->workspace);
     jw_matmul(t->queries, t->keys, s->features, 1.0f, dy, jw_transposed(a->value + key, s->key_row),
               0.0f, g->scores, TILE_KEYS, g->workspace);
@@ -266,34 +286,48 @@ static void add_gradients(const attention *a, const gradients *g, const tile *t,
     jw_matmul(t->keys, s->features, t->queries, 1.0f, jw_transposed(g->weights, TILE_KEYS), dy,
               1.0f, g->value + key, s->key_row, g->workspace);
     jw_matmul(t->keys, s->features, t->queries, a->scale, jw_transposed(g->scores, TILE_KEYS),
-              jw_plain(a->query + query, s->row), 1.0f, g->key + key, s->key_row, g->workspace);
+              jw_plain(a->query + query, s->query_row), 1.0f, g->key + key, s->key_row,
+              g->workspace);
     jw_matmul(t->queries, s->features, t->keys, a->scale, jw_plain(g->scores, TILE_KEYS),
               jw_plain(a->key + key, s->key_row), t->first_key > 0 ? 1.0f : 0.0f, query_gradient,
               s->features, g->workspace);
 }
 
-/* The query gradient may be the output gradient, whose rows are not read after their tile. */
+/* Unless it is packed, the query gradient may be the output gradient, whose rows are not read after their tile. */
 void jw_attention_input_gradient(const jw_call *call) {
-    const attention a = attention_of(call, 6);
+    const attention a = attention_of(call, 3);
     const shape *s = &a.s;
     const jw_index most = jw_min(s->queries, TILE_QUERIES);
     float *weights = call->workspace, *scores = weights + most * TILE_KEYS;
     float *query_gradient = scores + most * TILE_KEYS;
-    const gradients g = {call->reads[3],  call->reads[4],  call->reads[5],
-                         call->writes[0], call->writes[1], call->writes[2],
-                         weights,         scores,          query_gradient + most * s->features};
+    float *first_gradient = call->writes[0];
+    const gradients g = {
+        .output = call->reads[inputs_of(s)],
+        .log_sum_exp = call->reads[inputs_of(s) + 1],
+        .output_gradient = call->reads[inputs_of(s) + 2],
+        .query = first_gradient,
+        .key = s->is_packed ? first_gradient + keys_after(s) : call->writes[1],
+        .value = s->is_packed ? first_gradient + values_after(s) : call->writes[2],
+        .weights = weights,
+        .scores = scores,
+        .workspace = query_gradient + most * s->features,
+    };
     float projection[TILE_QUERIES];
 
-    jw_fill(g.key, 0.0f, s->batch * s->keys * s->key_row);
-    jw_fill(g.value, 0.0f, s->batch * s->keys * s->key_row);
+    if (s->is_packed) {
+        jw_fill(g.query, 0.0f, s->batch * s->keys * s->key_row);
+    } else {
+        jw_fill(g.key, 0.0f, s->batch * s->keys * s->key_row);
+        jw_fill(g.value, 0.0f, s->batch * s->keys * s->key_row);
+    }
     for (jw_index task = 0; task < s->batch * s->heads; task++) {
         for (jw_index first = 0; first < s->queries; first += TILE_QUERIES) {
             const tile queries = queries_of(s, task, first);
-            const jw_index at = at_query(s, &queries);
+            const jw_index at = at_output(s, &queries);
             /* sum(p * dp) of a row = sum(output * output_gradient) */
             for (jw_index r = 0; r < queries.queries; r++) {
-                const float *y = g.output + at + r * s->row;
-                const float *dy = g.output_gradient + at + r * s->row;
+                const float *y = g.output + at + r * s->output_row;
+                const float *dy = g.output_gradient + at + r * s->output_row;
                 float lanes[JW_LANES];
                 jw_clear_lanes(lanes);
                 JW_ADD_PRODUCTS(lanes, s->features, y[i], dy[i]);
@@ -306,8 +340,8 @@ void jw_attention_input_gradient(const jw_call *call) {
                               query_gradient + skipped * s->features);
             }
             for (jw_index r = 0; r < queries.queries; r++) {
-                memcpy(g.query + at + r * s->row, query_gradient + r * s->features,
-                       (size_t)s->features * sizeof(float));
+                memcpy(g.query + at_query(s, &queries) + r * s->query_row,
+                       query_gradient + r * s->features, (size_t)s->features * sizeof(float));
             }
         }
     }

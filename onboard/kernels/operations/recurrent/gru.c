@@ -45,7 +45,7 @@ void jw_gru_forward(const jw_call *call) {
         jw_prepare(2 * hidden, hidden, jw_transposed(weight, hidden), workspace);
     const jw_prepared to_candidate =
         jw_prepare(hidden, hidden, jw_transposed(weight + 2 * hidden * hidden, hidden),
-                   workspace + jw_prepared_floats(2 * hidden, hidden));
+                   workspace + jw_prepared_floats(2 * hidden, hidden, 1));
 
     if (gates != input_gates) {
         memcpy(gates, input_gates, bytes(r.rows * width));
@@ -79,7 +79,7 @@ void jw_gru_forward(const jw_call *call) {
 
 size_t jw_gru_forward_workspace(const int32_t *attributes) {
     const jw_index hidden = attributes[2];
-    return bytes(jw_prepared_floats(2 * hidden, hidden) + jw_prepared_floats(hidden, hidden));
+    return bytes(jw_prepared_floats(2 * hidden, hidden, 1) + jw_prepared_floats(hidden, hidden, 1));
 }
 
 /* One sample's step back. `gates` and `candidate` may be the same buffers as their gradients. `dh`
@@ -116,7 +116,7 @@ void jw_gru_input_gradient(const jw_call *call) {
         jw_prepare(hidden, 2 * hidden, jw_plain(weight, hidden), workspace);
     const jw_prepared from_candidate =
         jw_prepare(hidden, hidden, jw_plain(weight + 2 * hidden * hidden, hidden),
-                   workspace + jw_prepared_floats(hidden, 2 * hidden));
+                   workspace + jw_prepared_floats(hidden, 2 * hidden, 0));
 
     jw_fill(dh, 0.0f, states);
     jw_fill(zeros, 0.0f, hidden);
@@ -148,8 +148,8 @@ void jw_gru_input_gradient(const jw_call *call) {
 size_t jw_gru_input_gradient_workspace(const int32_t *attributes) {
     const jw_recurrence r = jw_recurrence_of(attributes);
     return bytes(jw_padded(r.batch * r.hidden) + jw_padded(r.hidden) +
-                 jw_prepared_floats(r.hidden, 2 * r.hidden) +
-                 jw_prepared_floats(r.hidden, r.hidden));
+                 jw_prepared_floats(r.hidden, 2 * r.hidden, 0) +
+                 jw_prepared_floats(r.hidden, r.hidden, 0));
 }
 
 void jw_gru_parameter_gradient(const jw_call *call) {

@@ -91,7 +91,7 @@ void jw_lstm_forward(const jw_call *call) {
 
 size_t jw_lstm_forward_workspace(const int32_t *attributes) {
     const jw_index hidden = attributes[2];
-    return bytes(jw_prepared_floats(4 * hidden, hidden));
+    return bytes(jw_prepared_floats(4 * hidden, hidden, 1));
 }
 
 /* One sample's step back. `gates` holds the activated gates, of which `gradient`, perhaps the same
@@ -164,7 +164,7 @@ void jw_lstm_input_gradient(const jw_call *call) {
 
 size_t jw_lstm_input_gradient_workspace(const int32_t *attributes) {
     const jw_recurrence r = recurrence_of(attributes);
-    return bytes(2 * jw_padded(r.batch * r.hidden) + jw_prepared_floats(r.hidden, 4 * r.hidden));
+    return bytes(2 * jw_padded(r.batch * r.hidden) + jw_prepared_floats(r.hidden, 4 * r.hidden, 0));
 }
 
 void jw_lstm_parameter_gradient(const jw_call *call) {

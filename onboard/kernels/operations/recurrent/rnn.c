@@ -51,7 +51,7 @@ void jw_rnn_relu_forward(const jw_call *call) {
 
 size_t jw_rnn_forward_workspace(const int32_t *attributes) {
     const jw_index hidden = attributes[2];
-    return bytes(jw_prepared_floats(hidden, hidden));
+    return bytes(jw_prepared_floats(hidden, hidden, 1));
 }
 
 static void input_gradient(const jw_call *call, activation f) {
@@ -103,7 +103,7 @@ void jw_rnn_relu_input_gradient(const jw_call *call) {
 
 size_t jw_rnn_input_gradient_workspace(const int32_t *attributes) {
     const jw_recurrence r = jw_recurrence_of(attributes);
-    return bytes(jw_padded(r.batch * r.hidden) + jw_prepared_floats(r.hidden, r.hidden));
+    return bytes(jw_padded(r.batch * r.hidden) + jw_prepared_floats(r.hidden, r.hidden, 0));
 }
 
 void jw_rnn_parameter_gradient(const jw_call *call) {

@@ -1,0 +1,154 @@
+"""Values in storage that no step changes, on this computer: written once, only read by steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan, PageIn, RowsIn
+from networks.data import Batches, generated_batches
+from networks.training import (
+    Network,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
+from networks.training.initial import initial_values
+from networks.training.selection import select_trained
+from profiler.boards.posix import PosixBoard
+from profiler.building.store_layout import StoreLayout, store_layout
+from replay.lowering.lowering import lower, unscheduled
+from replay.running.measured import ReplayRecord
+from replay.running.opening import open_replay
+from replay.running.session import ReplaySession
+from tests.support.boards.measuring import describe
+from tests.support.graphs.schedules import by_rule, costed
+from tests.support.networks.training import small_gated, small_lookups
+
+SEED = 3
+STEPS = 4
+SCHEDULED, GUARDED, UNSCHEDULED = range(3)
+STORE = ".joulewright-store"
+
+
+def lookups_with_a_trained_head() -> Network:
+    network = small_lookups()
+    select_trained(network, ["head"])
+    return network
+
+
+@dataclass(frozen=True)
+class Case:
+    step: TrainingStep
+    session: ReplaySession
+    batches: Batches
+    directory: Path
+
+    def run(self, plan: int, seed: int = SEED) -> ReplayRecord:
+        return self.session.run(
+            plan,
+            initial_values(self.step, seed),
+            [self.batches.batch(number) for number in range(2)],
+            steps=STEPS,
+            watched=True,
+            expected_step_s=0.01,
+        )
+
+    @property
+    def layout(self) -> StoreLayout:
+        return store_layout(self.session.plans[SCHEDULED], self.session.description.storage)
+
+    def frozen_bytes(self) -> bytes:
+        return (self.directory / STORE).read_bytes()[: self.layout.frozen_bytes]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[lookups_with_a_trained_head, small_gated],
+    ids=["frozen tables", "frozen statistics"],
+)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
+    step = with_parameters_in_storage(training_step(request.param()))
+
+    def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+        graph = costed(step, workspace_bytes)
+        schedule = by_rule(graph, 1.05)
+        return [
+            lower(step, graph, schedule, workspace_bytes),
+            lower(step, graph, schedule, workspace_bytes, guarded=True),
+            unscheduled(step, workspace_bytes),
+        ]
+
+    directory = tmp_path_factory.mktemp("s")
+    storage = {"medium": "disk", "path": str(directory), "page_bytes": 512}
+    session = open_replay(
+        describe(storage=storage),
+        step.distinct_specs,
+        plans,
+        lambda _what: None,
+        poll_interval_s=0.02,
+    )
+    with session as opened:
+        batches = generated_batches(step, 2 * step.batch, SEED)
+        yield Case(step, opened, batches, directory)
+    assert not (directory / STORE).exists()
+
+
+def observed(record: ReplayRecord) -> list[dict[tuple[str, str], int]]:
+    names = [(probe.tensor, probe.what) for probe in record.plan.probes]
+    return [dict(zip(names, step.checksums, strict=True)) for step in record.steps]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [SCHEDULED, GUARDED])
+def test_a_schedule_that_pages_in_frozen_values_gives_the_same_bits(case: Case, plan: int) -> None:
+    paged_in = [each.does for each in case.session.plans[plan].actions]
+    assert any(
+        isinstance(each, RowsIn) or (isinstance(each, PageIn) and each.of == "frozen")
+        for each in paged_in
+    )
+    scheduled, reference = case.run(plan), case.run(UNSCHEDULED)
+    assert observed(scheduled) == observed(reference)
+    assert scheduled.values.keys() == reference.values.keys()
+    for name, value in reference.values.items():
+        assert value.tobytes() == scheduled.values[name].tobytes(), name
+
+
+@pytest.mark.slow
+def test_steps_do_not_write_frozen_values_and_the_next_run_finds_them(case: Case) -> None:
+    first = case.run(SCHEDULED)
+    assert first.counters is not None
+    assert first.counters.bytes_out == STEPS * case.layout.written_bytes
+    frozen = case.frozen_bytes()
+    again = case.run(SCHEDULED)
+    assert again.counters == first.counters
+    assert case.frozen_bytes() == frozen
+    other = case.run(SCHEDULED, SEED + 1)
+    assert other.counters == first.counters
+    assert observed(other) == observed(case.run(UNSCHEDULED, SEED + 1))
+
+
+@pytest.mark.slow
+def test_values_reach_the_board_once_for_all_plans(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = case.session.board
+    assert isinstance(board, PosixBoard)
+    case.run(SCHEDULED)
+    put, names = board.transport.put, []
+
+    def counted(local: Path, remote: str, **options: Any) -> None:
+        names.append(remote)
+        put(local, remote, **options)
+
+    monkeypatch.setattr(board.transport, "put", counted)
+    for plan in (SCHEDULED, GUARDED, UNSCHEDULED):
+        case.run(plan)
+    assert "data" not in names
+    case.run(SCHEDULED, SEED + 2)
+    assert names.count("data") == 1
