@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -358,7 +359,7 @@ class Construction:
         return view.value.trained or view.value.name in self._learning
 
     def _layer_name(self, node: Node, part: str) -> str:
-        alone = node.is_leaf and self._per_module[node.module] == 1
+        alone = node.is_leaf and self._per_module.get(node.module) == 1
         name = node.module if alone else ".".join(filter(None, (node.module, node.name)))
         name = ".".join(filter(None, (name, part)))
         distinct, number = name, 2
@@ -389,6 +390,8 @@ class Construction:
 
     def reshaped_copy(self, node: Node, view: View, shape: tuple[int, ...]) -> View:
         """A copy in another shape, where PyTorch may have made a view."""
+        if math.prod(shape) != math.prod(view.shape):
+            raise Unsupported(f"it makes shape {shape} of {view.shape}")
         copy = self.stored(node, view)
         self._reshaped_from.append((copy.name, view.value.name))
         return View.whole(Value(copy.name, shape, copy.kind))
@@ -451,8 +454,8 @@ class Construction:
         """Let nodes after an unsupported one be looked at too."""
         self._unknown.update(node.outputs)
         for name in node.outputs:
-            value = Value(name, self.program.tensors[name].shape, "activation")
-            self.views[name] = View.whole(value)
+            shape = tuple(max(1, size) for size in self.program.tensors[name].shape)
+            self.views[name] = View.whole(Value(name, shape, "activation"))
 
 
 def copied_elements(view: View) -> dict[str, int]:

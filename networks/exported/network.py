@@ -130,7 +130,7 @@ def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -
 def _batch(program: Program) -> int:
     """Samples in a step: the common first size of all inputs, else 1."""
     sizes = [shape[0] for name in program.inputs if (shape := program.tensors[name].shape)]
-    return sizes[0] if sizes and all(size % sizes[0] == 0 for size in sizes) else 1
+    return sizes[0] if all(sizes) and sizes and not any(size % sizes[0] for size in sizes) else 1
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,13 @@ typedef ptrdiff_t jw_index;
 #define JW_INDEPENDENT
 #endif
 
+/* Precedes a function that is not inlined, so that its caller's calls need less stack. */
+#if defined(__GNUC__)
+#define JW_APART __attribute__((noinline))
+#else
+#define JW_APART
+#endif
+
 /* 1: small tiles, for machines with small memories. */
 #ifndef JW_SMALL_MEMORY
 #if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'

@@ -27,6 +27,7 @@ def _attention(c: Construction, node: Node) -> None:
     if (
         key.shape != (batch, keys, key_heads, features)
         or value.shape != key.shape
+        or 0 in (*query.shape, *key.shape)
         or heads % key_heads
     ):
         raise Unsupported(

@@ -54,8 +54,10 @@ def _reversed(c: Construction, node: Node) -> None:
 
 
 def _matrix_transpose(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
-    *batch, rows, columns = range(len(view.shape))
+    axes = len(c.view(node, "self").shape)
+    if axes < 2:
+        raise Unsupported(f"it transposes a tensor of {axes} axes")
+    *batch, rows, columns = range(axes)
     _bind_permuted(c, node, (*batch, columns, rows))
 
 

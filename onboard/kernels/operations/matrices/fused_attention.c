@@ -172,6 +172,30 @@ static void scale_row(float *row, float factor, jw_index count) {
     }
 }
 
+/* Replace the scores of a row by exp(score - maximum), where the maximum is that of this and all
+ * earlier tiles. Returns by what the earlier tiles' sum of values is to be multiplied. */
+static JW_APART float exponentials(float *row, jw_index count, float *maximum, float *sum) {
+    const float highest = jw_maximum(row, count);
+    const float next = highest > *maximum ? highest : *maximum;
+    /* where all keys are masked so far: exp(-infinity - 0) = 0 */
+    const float base = next == -HUGE_VALF ? 0.0f : next;
+    const float kept = jw_exp(*maximum - base);
+    JW_INDEPENDENT
+    for (jw_index j = 0; j < count; j++) {
+        row[j] = jw_exp(row[j] - base);
+    }
+    *sum = JW_FMA(*sum, kept, jw_sum(row, count));
+    *maximum = next;
+    return kept;
+}
+
+static JW_APART float dot(const float *x, const float *y, jw_index count) {
+    float lanes[JW_LANES];
+    jw_clear_lanes(lanes);
+    JW_ADD_PRODUCTS(lanes, count, x[i], y[i]);
+    return jw_fold_lanes(lanes);
+}
+
 /* Add the values of a tile's keys to its queries' output, scaled by exp(-maximum) and by what the
  * maximum of a row was before: the softmax is computed online. */
 static void add_values(const attention *a, const tile *t, float *maximum, float *sum, float *output,
@@ -180,17 +204,7 @@ static void add_values(const attention *a, const tile *t, float *maximum, float 
     compute_scores(a, t, weights, workspace);
     for (jw_index r = 0; r < t->queries; r++) {
         float *row = weights + r * TILE_KEYS;
-        const float highest = jw_maximum(row, t->keys);
-        const float next = highest > maximum[r] ? highest : maximum[r];
-        /* where all keys are masked so far: exp(-infinity - 0) = 0 */
-        const float base = next == -HUGE_VALF ? 0.0f : next;
-        const float kept = jw_exp(maximum[r] - base);
-        JW_INDEPENDENT
-        for (jw_index j = 0; j < t->keys; j++) {
-            row[j] = jw_exp(row[j] - base);
-        }
-        sum[r] = JW_FMA(sum[r], kept, jw_sum(row, t->keys));
-        maximum[r] = next;
+        const float kept = exponentials(row, t->keys, &maximum[r], &sum[r]);
         if (t->first_key > 0) {
             scale_row(output + r * s->output_row, kept, s->features);
         }
@@ -212,8 +226,8 @@ void jw_attention_forward(const jw_call *call) {
     const shape *s = &a.s;
     float *output = call->writes[0], *log_sum_exp = call->writes[1];
     float *weights = call->workspace;
-    float *workspace = weights + jw_min(s->queries, TILE_QUERIES) * TILE_KEYS;
-    float maximum[TILE_QUERIES], sum[TILE_QUERIES];
+    float *maximum = weights + jw_min(s->queries, TILE_QUERIES) * TILE_KEYS;
+    float *sum = maximum + TILE_QUERIES, *workspace = sum + TILE_QUERIES;
 
     for (jw_index task = 0; task < s->batch * s->heads; task++) {
         for (jw_index first = 0; first < s->queries; first += TILE_QUERIES) {
@@ -237,13 +251,13 @@ void jw_attention_forward(const jw_call *call) {
     }
 }
 
-/* Of a tile of weights, and of the largest matrix product. */
+/* Of a tile of weights, two numbers for each of its rows, and the largest matrix product. */
 size_t jw_attention_forward_workspace(const int32_t *attributes) {
     const shape s = shape_of(attributes);
     const jw_index queries = jw_min(s.queries, TILE_QUERIES), keys = jw_min(s.keys, TILE_KEYS);
     const jw_index products =
         jw_max(jw_matmul_workspace(keys, s.features), jw_matmul_workspace(s.features, keys));
-    return (size_t)(queries * TILE_KEYS + products) * sizeof(float);
+    return (size_t)(queries * TILE_KEYS + 2 * TILE_QUERIES + products) * sizeof(float);
 }
 
 /* Gradients, and what only the backward pass reads. */
@@ -300,6 +314,7 @@ void jw_attention_input_gradient(const jw_call *call) {
     const jw_index most = jw_min(s->queries, TILE_QUERIES);
     float *weights = call->workspace, *scores = weights + most * TILE_KEYS;
     float *query_gradient = scores + most * TILE_KEYS;
+    float *projection = query_gradient + most * s->features;
     float *first_gradient = call->writes[0];
     const gradients g = {
         .output = call->reads[inputs_of(s)],
@@ -310,9 +325,8 @@ void jw_attention_input_gradient(const jw_call *call) {
         .value = s->is_packed ? first_gradient + values_after(s) : call->writes[2],
         .weights = weights,
         .scores = scores,
-        .workspace = query_gradient + most * s->features,
+        .workspace = projection + TILE_QUERIES,
     };
-    float projection[TILE_QUERIES];
 
     if (s->is_packed) {
         jw_fill(g.query, 0.0f, s->batch * s->keys * s->key_row);
@@ -326,12 +340,8 @@ void jw_attention_input_gradient(const jw_call *call) {
             const jw_index at = at_output(s, &queries);
             /* sum(p * dp) of a row = sum(output * output_gradient) */
             for (jw_index r = 0; r < queries.queries; r++) {
-                const float *y = g.output + at + r * s->output_row;
-                const float *dy = g.output_gradient + at + r * s->output_row;
-                float lanes[JW_LANES];
-                jw_clear_lanes(lanes);
-                JW_ADD_PRODUCTS(lanes, s->features, y[i], dy[i]);
-                projection[r] = jw_fold_lanes(lanes);
+                const jw_index row = at + r * s->output_row;
+                projection[r] = dot(g.output + row, g.output_gradient + row, s->features);
             }
             for (jw_index key = 0; key < last_key(s, &queries); key += TILE_KEYS) {
                 const tile t = tile_of(s, &queries, key);
@@ -347,11 +357,13 @@ void jw_attention_input_gradient(const jw_call *call) {
     }
 }
 
-/* Of a tile of weights and its gradient, the gradient of its queries, and the largest product. */
+/* Of a tile of weights and its gradient, the gradient of its queries, a number for each of its rows,
+ * and the largest matrix product. */
 size_t jw_attention_input_gradient_workspace(const int32_t *attributes) {
     const shape s = shape_of(attributes);
     const jw_index queries = jw_min(s.queries, TILE_QUERIES), keys = jw_min(s.keys, TILE_KEYS);
     const jw_index products = jw_max(jw_matmul_workspace(keys, s.features),
                                      jw_matmul_workspace(s.features, jw_max(queries, keys)));
-    return (size_t)(queries * (2 * TILE_KEYS + s.features) + products) * sizeof(float);
+    return (size_t)(queries * (2 * TILE_KEYS + s.features) + TILE_QUERIES + products) *
+           sizeof(float);
 }
