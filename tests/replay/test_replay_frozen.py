@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
 from replay.running.session import ReplaySession
 from tests.support.boards.measuring import describe
+from tests.support.boards.sshd import Network as SshNetwork
 from tests.support.graphs.schedules import by_rule, costed
 from tests.support.networks.training import small_gated, small_lookups
 
@@ -74,7 +76,14 @@ class Case:
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     step = with_parameters_in_storage(training_step(request.param()))
+    directory = tmp_path_factory.mktemp("s")
+    with opened(step, directory) as case:
+        yield case
+    assert not (directory / STORE).exists()
 
+
+@contextmanager
+def opened(step: TrainingStep, directory: Path, **changes: Any) -> Iterator[Case]:
     def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
         graph = costed(step, workspace_bytes)
         schedule = by_rule(graph, 1.05)
@@ -84,19 +93,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             unscheduled(step, workspace_bytes),
         ]
 
-    directory = tmp_path_factory.mktemp("s")
     storage = {"medium": "disk", "path": str(directory), "page_bytes": 512}
+    description = describe(storage=storage, **changes)
     session = open_replay(
-        describe(storage=storage),
-        step.distinct_specs,
-        plans,
-        lambda _what: None,
-        poll_interval_s=0.02,
+        description, step.distinct_specs, plans, lambda _what: None, poll_interval_s=0.02
     )
-    with session as opened:
+    with session as board:
         batches = generated_batches(step, 2 * step.batch, SEED)
-        yield Case(step, opened, batches, directory)
-    assert not (directory / STORE).exists()
+        yield Case(step, board, batches, directory)
 
 
 def observed(record: ReplayRecord) -> list[dict[tuple[str, str], int]]:
@@ -152,3 +156,18 @@ def test_values_reach_the_board_once_for_all_plans(
     assert "data" not in names
     case.run(SCHEDULED, SEED + 2)
     assert names.count("data") == 1
+
+
+@pytest.mark.slow
+def test_a_board_reached_over_ssh_gives_the_same_bits(
+    network: SshNetwork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    step = with_parameters_in_storage(training_step(lookups_with_a_trained_head()))
+    reached = network.description().model_dump(mode="json")
+    with opened(step, Path("~/joulewright-storage"), transport=reached) as case:
+        scheduled, reference = case.run(SCHEDULED), case.run(UNSCHEDULED)
+        assert observed(scheduled) == observed(reference)
+        again = case.run(SCHEDULED)
+        assert again.counters == scheduled.counters
