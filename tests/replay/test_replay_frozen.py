@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,10 @@ from networks.training.initial import initial_values
 from networks.training.selection import select_trained
 from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import StoreLayout, store_layout
+from replay.expectation import expected_step
 from replay.lowering.lowering import lower, unscheduled
+from replay.reporting.figures import remade_report
+from replay.reporting.report import ReportHead, replay_report
 from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
 from replay.running.session import ReplaySession
@@ -171,3 +174,26 @@ def test_a_board_reached_over_ssh_gives_the_same_bits(
         assert observed(scheduled) == observed(reference)
         again = case.run(SCHEDULED)
         assert again.counters == scheduled.counters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [small_lookups, lookups_with_a_trained_head])
+def test_the_traffic_of_rows_follows_from_the_report_and_its_schedule(
+    network: Callable[[], Network], tmp_path: Path
+) -> None:
+    step = with_parameters_in_storage(training_step(network()))
+    with opened(step, tmp_path) as case:
+        record, plan = case.run(SCHEDULED), case.session.plans[SCHEDULED]
+        measured = case.session.measured(record)
+        workspace_bytes = case.session.board.workspace_bytes(step.distinct_specs)
+        storage = case.session.description.storage
+    graph = costed(step, workspace_bytes)
+    schedule = by_rule(graph, 1.05)
+    head = ReportHead(device="bench", schedule="s.json", origin={}, storage=storage)
+    expected = expected_step(graph, schedule)
+    report = replay_report(head, expected, plan, measured, (), steps_per_day=1000)
+    assert report.storage is not None
+    assert report.storage.row_bytes == {"embed.table": 10 * 512}
+    assert report.storage.read_bytes.measured <= report.storage.read_bytes.predicted
+    _, wrong = remade_report(report, graph, schedule)
+    assert not [sentence for sentence in wrong if "storage" in sentence]
