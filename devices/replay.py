@@ -257,9 +257,11 @@ class StorageUse(StrictModel):
     ``scheduled_bytes`` of ``written_bytes`` are page-outs of the schedule; ``safety_bytes`` are
     copies of the trained values and the record that marks them as complete. ``copies_s`` is the
     time of these copies after each step, outside the step's time and energy, without the record.
+    ``row_bytes`` has the bytes that the rows of a batch take, by table in storage.
     """
 
     page_bytes: Size
+    row_bytes: Mapping[str, Size] | None = None
     read_bytes: StorageCount
     written_bytes: StorageCount
     erased_blocks: StorageCount

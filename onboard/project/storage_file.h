@@ -7,7 +7,8 @@
  * - JW_WRITE has reached the medium when it returns; at least, a later write must not overtake it,
  *   since a step becomes valid by its record, which is written last.
  * - JW_ERASE is NULL, and erase_block_bytes 0, if the medium can be overwritten. Otherwise JW_ERASE
- *   erases whole blocks; a page is then written only once between two erasures.
+ *   erases whole blocks; a page is then written only once between two erasures, the pages of a block
+ *   in any order.
  * - scratch_bytes is the size of the range, at least jw_plan.frozen_bytes, jw_plan.table_bytes and
  *   twice jw_plan.step_bytes. Parts of jw_plan.step_bytes are written in turn, so that a larger range
  *   wears more slowly. With tables that steps change, the medium must be one that can be overwritten.

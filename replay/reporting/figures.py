@@ -195,12 +195,21 @@ def _measured(
 def _storage(stated: StorageUse, graph: CostedGraph, schedule: Schedule) -> StorageUse:
     """Traffic that follows from the schedule, and the wear that follows from the counted bytes."""
 
-    def traffic(kind: type[PageIn] | type[PageOut]) -> int:
-        sizes = (graph.tensor[a.tensor].bytes for a in schedule.actions if isinstance(a, kind))
-        return sum(-(-size // stated.page_bytes) * stated.page_bytes for size in sizes)
+    rows = stated.row_bytes or {}
+    changed = {name for op in graph.ops for name in op.in_place.values()}.intersection(rows)
 
+    def whole_pages(tensor: str) -> int:
+        return -(-graph.tensor[tensor].bytes // stated.page_bytes) * stated.page_bytes
+
+    def traffic(kind: type[PageIn] | type[PageOut]) -> int:
+        names = [each.tensor for each in schedule.actions if isinstance(each, kind)]
+        return sum(rows.get(name) or whole_pages(name) for name in names)
+
+    # The next step begins by reading the changed rows twice, wiping a record and writing the rows.
+    settling_in = sum(2 * whole_pages(name) for name in changed)
+    settling_out = sum(rows[name] for name in changed) + (stated.page_bytes if changed else 0)
     written, worn = stated.written_bytes, stated.wear
-    scheduled_bytes = traffic(PageOut)
+    scheduled_bytes = traffic(PageOut) + settling_out
     years = worn.years
     if worn.at_most and worn.endurance_cycles is not None and worn.spread_bytes is not None:
         per_year = written.measured * worn.steps_per_day * DAYS_PER_YEAR
@@ -208,7 +217,7 @@ def _storage(stated: StorageUse, graph: CostedGraph, schedule: Schedule) -> Stor
     return stated.model_copy(
         update={
             "read_bytes": StorageCount(
-                predicted=traffic(PageIn), measured=stated.read_bytes.measured
+                predicted=traffic(PageIn) + settling_in, measured=stated.read_bytes.measured
             ),
             "scheduled_bytes": scheduled_bytes,
             "safety_bytes": int(written.predicted) - scheduled_bytes,

@@ -56,6 +56,11 @@ def storage_use(
     steps = max(1, counters.steps)
     return StorageUse(
         page_bytes=layout.page_bytes,
+        row_bytes={
+            table.tensor: layout.row_strides[number] * _selected(plan, number)
+            for number, table in enumerate(plan.stored_tables)
+        }
+        or None,
         read_bytes=StorageCount(predicted=read, measured=counters.bytes_in / steps),
         written_bytes=StorageCount(predicted=written, measured=counters.bytes_out / steps),
         erased_blocks=StorageCount(predicted=blocks, measured=counters.erased_blocks / steps),

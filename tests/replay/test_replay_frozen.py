@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ from networks.training.initial import initial_values
 from networks.training.selection import select_trained
 from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import StoreLayout, store_layout
+from replay.expectation import expected_step
 from replay.lowering.lowering import lower, unscheduled
+from replay.reporting.figures import remade_report
+from replay.reporting.report import ReportHead, replay_report
 from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
 from replay.running.session import ReplaySession
 from tests.support.boards.measuring import describe
+from tests.support.boards.sshd import Network as SshNetwork
 from tests.support.graphs.schedules import by_rule, costed
 from tests.support.networks.training import small_gated, small_lookups
 
@@ -74,7 +79,14 @@ class Case:
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> object:
     step = with_parameters_in_storage(training_step(request.param()))
+    directory = tmp_path_factory.mktemp("s")
+    with opened(step, directory) as case:
+        yield case
+    assert not (directory / STORE).exists()
 
+
+@contextmanager
+def opened(step: TrainingStep, directory: Path, **changes: Any) -> Iterator[Case]:
     def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
         graph = costed(step, workspace_bytes)
         schedule = by_rule(graph, 1.05)
@@ -84,19 +96,14 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             unscheduled(step, workspace_bytes),
         ]
 
-    directory = tmp_path_factory.mktemp("s")
     storage = {"medium": "disk", "path": str(directory), "page_bytes": 512}
+    description = describe(storage=storage, **changes)
     session = open_replay(
-        describe(storage=storage),
-        step.distinct_specs,
-        plans,
-        lambda _what: None,
-        poll_interval_s=0.02,
+        description, step.distinct_specs, plans, lambda _what: None, poll_interval_s=0.02
     )
-    with session as opened:
+    with session as board:
         batches = generated_batches(step, 2 * step.batch, SEED)
-        yield Case(step, opened, batches, directory)
-    assert not (directory / STORE).exists()
+        yield Case(step, board, batches, directory)
 
 
 def observed(record: ReplayRecord) -> list[dict[tuple[str, str], int]]:
@@ -152,3 +159,41 @@ def test_values_reach_the_board_once_for_all_plans(
     assert "data" not in names
     case.run(SCHEDULED, SEED + 2)
     assert names.count("data") == 1
+
+
+@pytest.mark.slow
+def test_a_board_reached_over_ssh_gives_the_same_bits(
+    network: SshNetwork, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    step = with_parameters_in_storage(training_step(lookups_with_a_trained_head()))
+    reached = network.description().model_dump(mode="json")
+    with opened(step, Path("~/joulewright-storage"), transport=reached) as case:
+        scheduled, reference = case.run(SCHEDULED), case.run(UNSCHEDULED)
+        assert observed(scheduled) == observed(reference)
+        again = case.run(SCHEDULED)
+        assert again.counters == scheduled.counters
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [small_lookups, lookups_with_a_trained_head])
+def test_the_traffic_of_rows_follows_from_the_report_and_its_schedule(
+    network: Callable[[], Network], tmp_path: Path
+) -> None:
+    step = with_parameters_in_storage(training_step(network()))
+    with opened(step, tmp_path) as case:
+        record, plan = case.run(SCHEDULED), case.session.plans[SCHEDULED]
+        measured = case.session.measured(record)
+        workspace_bytes = case.session.board.workspace_bytes(step.distinct_specs)
+        storage = case.session.description.storage
+    graph = costed(step, workspace_bytes)
+    schedule = by_rule(graph, 1.05)
+    head = ReportHead(device="bench", schedule="s.json", origin={}, storage=storage)
+    expected = expected_step(graph, schedule)
+    report = replay_report(head, expected, plan, measured, (), steps_per_day=1000)
+    assert report.storage is not None
+    assert report.storage.row_bytes == {"embed.table": 10 * 512}
+    assert report.storage.read_bytes.measured <= report.storage.read_bytes.predicted
+    _, wrong = remade_report(report, graph, schedule)
+    assert not [sentence for sentence in wrong if "storage" in sentence]
