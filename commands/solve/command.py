@@ -59,6 +59,11 @@ def solve(options: SolveOptions, console: Console) -> int:
         return ExitCode.DONE
     kept = replay(graph, keep_everything(graph), options.budget.covers)
     budget = read_budget(options.budget, subject.profile, kept, console)
+    # Refuse draws that are not possible before the search.
+    drawn = [
+        None if options.draws is None else draw_costs(each.graph, options.draws, DRAWS_SEED)
+        for each in subjects
+    ]
     # Each phase has an equal share of the time that is left when it begins.
     phases = 1 + (options.draws is not None) + options.baselines
     solver = replace(options.solver, time_limit_s=limit.part(1 / phases).seconds)
@@ -72,7 +77,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     if len(subjects) > 1:
         graph = subject.graph
         kept = replay(graph, keep_everything(graph), options.budget.covers)
-    draws = None if options.draws is None else draw_costs(graph, options.draws, DRAWS_SEED)
+    draws = next(own for each, own in zip(subjects, drawn, strict=True) if each is subject)
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
     written = bool(schedule.actions) or options.out is not None
     if written:
