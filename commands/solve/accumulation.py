@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from commands.console import Console
 from commands.solve.subject import SolveSubject
@@ -15,9 +15,6 @@ from solver.problem.schedule import Budget, Schedule
 from solver.search.search import Progress
 from solver.solving.solving import solve_graph
 from solver.time_limit import TimeLimit
-
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def cheapest(

@@ -129,6 +129,8 @@ def _einsum(c: Construction, node: Node) -> None:
 
 def _product(c: Construction, node: Node, left: View, right: View, *, part: str = "") -> View:
     """Append the product of matrices [..., rows, depth] and [..., depth, columns]."""
+    if min(len(left.shape), len(right.shape)) < 2:
+        raise Unsupported(f"its operands have shapes {left.shape} and {right.shape}")
     *left_batch, rows, depth = left.shape
     *right_batch, right_depth, columns = right.shape
     if depth != right_depth:

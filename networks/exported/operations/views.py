@@ -72,7 +72,10 @@ def _slice(c: Construction, node: Node) -> None:
 def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
-    index = c.plain(node, "index", 0) % view.shape[axis]
+    index, size = c.plain(node, "index", 0), view.shape[axis]
+    if not -size <= index < size:
+        raise Unsupported(f"it selects number {index} of {size}")
+    index %= size
     parts = c.parts.get(node.reads[0], {})
     if axis == 0 and index in parts:
         c.bind(node, parts[index])
