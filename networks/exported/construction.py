@@ -232,6 +232,13 @@ class Construction:
         parts = found if isinstance(found, tuple) else ()
         return [self.named(part.name) for part in parts if isinstance(part, Reference)]
 
+    def expanded(self, view: View, shape: tuple[int, ...]) -> View:
+        """The same elements, repeated along new axes and axes of size 1."""
+        pairs = zip(reversed(view.shape), reversed(shape), strict=False)
+        if len(view.shape) > len(shape) or any(size not in {1, wanted} for size, wanted in pairs):
+            raise Unsupported(f"an operand of shape {view.shape} does not fit {shape}")
+        return view.expanded(shape)
+
     def value(self, node: Node, name: str) -> Value:
         """The tensor that an argument names, stored in row-major order."""
         return self.stored(node, self.view(node, name))

@@ -123,9 +123,7 @@ def test_any_divisor_of_the_batch_is_a_number_of_parts(parts: int, library: Kern
         np.testing.assert_allclose(found_flat, flat, rtol=1e-4, atol=1e-6, err_msg=key)
 
 
-@pytest.mark.parametrize(
-    "build", [small_gated, small_hourglass, small_lookups, small_transformer], ids=str
-)
+@pytest.mark.parametrize("build", [small_gated, small_hourglass, small_lookups, small_transformer])
 def test_a_part_is_the_network_on_fewer_samples(build: Callable[[int], Network]) -> None:
     part, smaller = split(build(6), 3)[0], build(2)
     assert [layer.spec for layer in part.layers] == [layer.spec for layer in smaller.layers]

@@ -157,7 +157,7 @@ def _pairwise(c: Construction, node: Node, family: str, left: View, right: View)
     Elements are taken in the order in which the larger tensor is stored.
     """
     shape = c.meta(node).shape
-    left, right = left.expanded(shape), right.expanded(shape)
+    left, right = c.expanded(left, shape), c.expanded(right, shape)
     if not left.has_all and right.has_all:
         left, right = right, left
     if not left.has_all:

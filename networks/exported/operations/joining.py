@@ -46,7 +46,10 @@ def join(c: Construction, node: Node, parts: list[Value], axis: int, part: str =
 
 
 def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, name: str) -> Value:
-    shape = (*left.shape[:axis], left.shape[axis] + right.shape[axis], *left.shape[axis + 1 :])
+    before, after = slice(axis), slice(axis + 1, None)
+    if left.shape[before] != right.shape[before] or left.shape[after] != right.shape[after]:
+        raise Unsupported(f"shapes {left.shape} and {right.shape} do not join along axis {axis}")
+    shape = (*left.shape[before], left.shape[axis] + right.shape[axis], *left.shape[after])
     spec = OpSpec.of(
         "concat.forward",
         outer=math.prod(left.shape[:axis]),

@@ -152,6 +152,8 @@ def _group_norm(c: Construction, node: Node) -> None:
 def _embedding(c: Construction, node: Node) -> None:
     c.require(node, scale_grad_by_freq=False, sparse=False)
     table = c.parameter(node, "weight")
+    if len(table.shape) != 2:
+        raise Unsupported(f"its table has shape {table.shape}")
     known = c.constant_of(node, "indices")
     if known is not None:
         c.bind(node, _known_rows(table, known))

@@ -46,7 +46,7 @@ def _sum_with_product(names: tuple[str, str]) -> Operation:
             c.bind(node, View.whole(made))
             return
         addend = _times(c, node, c.value(node, "self"), "beta")
-        view = View.whole(addend).expanded(made.shape)
+        view = c.expanded(View.whole(addend), made.shape)
         repeated = len(made.shape) - len(addend.shape)
         if not view.has_all and addend.shape == made.shape[repeated:]:
             sizes = {
@@ -147,7 +147,10 @@ def _product(c: Construction, node: Node, left: View, right: View, *, part: str 
         output = _stored_product(c, node, merged, single, part)
         return View.whole(Value(output.name, shape, output.kind))
     batch = _common(left_batch, right_batch)
-    left, right = left.expanded((*batch, rows, depth)), right.expanded((*batch, depth, columns))
+    left, right = (
+        c.expanded(left, (*batch, rows, depth)),
+        c.expanded(right, (*batch, depth, columns)),
+    )
     output = _stored_product(c, node, left, right, part)
     return View.whole(Value(output.name, (*batch, rows, columns), output.kind))
 

@@ -101,7 +101,7 @@ def _split(c: Construction, node: Node) -> None:
 
 
 def _expand(c: Construction, node: Node) -> None:
-    c.bind(node, c.view(node, "self").expanded(c.meta(node).shape))
+    c.bind(node, c.expanded(c.view(node, "self"), c.meta(node).shape))
 
 
 def _same(c: Construction, node: Node) -> None:
@@ -130,15 +130,15 @@ def _repeat(c: Construction, node: Node) -> None:
     """Repetitions along axes: each becomes an axis of its own, then one axis with the elements."""
     view = c.view(node, "self")
     times = c.integers(node, "repeats", ())
-    view = view.expanded((*(1 for _ in times[len(view.shape) :]), *view.shape))
+    view = c.expanded(view, (*(1 for _ in times[len(view.shape) :]), *view.shape))
     for axis in reversed(range(len(times))):
         view = view.within(axis)
     shape = tuple(n for pair in zip(times, view.shape[1::2], strict=True) for n in pair)
-    _bind_reshaped(c, node, view.expanded(shape))
+    _bind_reshaped(c, node, c.expanded(view, shape))
 
 
 def _broadcast(c: Construction, node: Node) -> None:
-    c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
+    c.bind(node, *(c.expanded(view, c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
 
 VIEWS: Mapping[str, Operation] = {
