@@ -300,7 +300,9 @@ def test_a_run_with_other_settings_is_not_continued(
 def test_every_kind_of_operation_can_be_measured() -> None:
     specs = [
         OpSpec.of(
-            kind, **{name: int(not name.startswith(("pad_", "offset"))) for name in each.attributes}
+            kind,
+            **{name: int(not name.startswith(("pad_", "offset"))) for name in each.attributes}
+            | ({"inner": 2} if kind.startswith("rotary.") else {}),
         )
         for kind, each in SIGNATURES.items()
     ]
