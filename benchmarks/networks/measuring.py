@@ -1,0 +1,186 @@
+"""One network from PyTorch to a step that runs, beside the same step in PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+from torch import Tensor, nn
+
+from benchmarks.networks import pytorch
+from benchmarks.networks.cases import BATCH, Case
+from benchmarks.networks.commands import CommandFailed, Commands, Solved
+from benchmarks.networks.modules import add_adapters
+from benchmarks.solver.command import over_least
+from devices.replay import ReplayReport
+from networks.models import build_model
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from solver.constructed import keep_everything
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+from solver.referee.referee import replay
+
+STEPS = 20
+SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known about a network.
+
+    ``peak_bytes`` is that of the step without a budget, of which ``resident_bytes`` are parameters.
+    ``is_smallest`` is True if ``budget_bytes`` is the smallest budget for which a schedule exists,
+    because half the peak is not enough. ``extra_energy`` is relative to the step without a budget.
+    ``losses`` are this project's and PyTorch's.
+    """
+
+    name: str
+    operations: int
+    backward_operations: int
+    parameters: int
+    import_s: float
+    solve_s: float
+    peak_bytes: int
+    resident_bytes: int
+    budget_bytes: int
+    is_smallest: bool
+    schedule: Schedule
+    extra_energy: float
+    is_identical: bool
+    difference: float
+    pytorch_difference: float
+    losses: tuple[tuple[float, ...], tuple[float, ...]]
+    backward: pytorch.Backward
+
+    @property
+    def loss_difference(self) -> float:
+        """Largest relative difference of the losses over all steps."""
+        pairs = zip(*self.losses, strict=True)
+        return max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)
+
+
+def measure(case: Case, limit_s: float) -> Row:
+    """Import, profile, solve and run a network, and train it in PyTorch.
+
+    Raises:
+        InputError: The network cannot be imported.
+        CommandFailed: A command failed, or found no schedule.
+    """
+    inputs = case.draw_inputs()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        module, path = case.module(), directory / "network.pt2"
+        export(module, inputs, path)
+        began = time.monotonic()
+        step = build_model(str(path), lora=None if case.lora is None else str(case.lora))
+        import_s = time.monotonic() - began
+        if case.lora is not None:
+            module = _adapted(module, step, case.lora)
+        commands = Commands(path, directory, case.lora)
+        commands.profile()
+        solved, is_smallest = _solve(commands, limit_s)
+        report, gradients = _run(commands, solved, inputs, directory)
+    true = pytorch.double_gradients(module, inputs)
+    peak_bytes = replay(solved.graph, keep_everything(solved.graph)).peak_bytes
+    assert solved.schedule.budget is not None
+    assert solved.schedule.energy_j is not None
+    return Row(
+        name=case.name,
+        operations=len(step.ops),
+        backward_operations=sum(op.phase == "backward" for op in step.ops),
+        parameters=sum(each.numel() for each in module.parameters()),
+        import_s=import_s,
+        solve_s=solved.seconds,
+        peak_bytes=peak_bytes,
+        resident_bytes=_resident_bytes(solved.graph),
+        budget_bytes=solved.schedule.budget.ram_bytes,
+        is_smallest=is_smallest,
+        schedule=solved.schedule,
+        extra_energy=over_least(solved.schedule.energy_j, solved.graph),
+        is_identical=all(check.identical for check in report.values),
+        difference=pytorch.largest_difference(gradients, true),
+        pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
+        losses=(_finite(report), tuple(pytorch.losses(module, inputs, STEPS))),
+        backward=pytorch.measure_backward(module, inputs),
+    )
+
+
+def export(module: nn.Module, inputs: Mapping[str, Tensor], path: Path) -> None:
+    program = torch.export.export(module, tuple(inputs.values()), strict=False)
+    torch.export.save(program, path)
+
+
+def difference_from_built_in(case: Case) -> str:
+    """How the operations of a module differ from those of the project's own network."""
+    assert case.built_in is not None
+    module = case.module() if case.with_dropout is None else case.with_dropout().train()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "network.pt2")
+        export(module, case.draw_inputs(), path)
+        imported, own = build_model(str(path)), build_model(case.built_in, BATCH)
+    keys = [[op.spec.key for op in step.ops] for step in (imported, own)]
+    if keys[0] == keys[1]:
+        return f"the same {len(keys[1])} operations in the same order"
+    more, fewer = Counter(keys[0]) - Counter(keys[1]), Counter(keys[1]) - Counter(keys[0])
+    if not more and not fewer:
+        return f"the same {len(keys[1])} operations in another order"
+    return f"only imported: {_listed(more)}; only built in: {_listed(fewer)}"
+
+
+def _listed(keys: Counter[str]) -> str:
+    return ", ".join(f"{count} × `{key}`" for key, count in keys.items()) or "none"
+
+
+def _solve(commands: Commands, limit_s: float) -> tuple[Solved, bool]:
+    """Schedule for the share of the peak, or for the smallest budget, and whether it is that."""
+    solved = commands.solve(f"{SHARE:.0%}", limit_s)
+    if solved.schedule.actions:
+        return solved, False
+    smallest_bytes = solved.schedule.smallest_ram_bytes
+    if smallest_bytes is None:
+        raise CommandFailed(f"solve: {solved.schedule.status}, no smaller budget is known")
+    solved = commands.solve(str(smallest_bytes), limit_s)
+    if not solved.schedule.actions:
+        raise CommandFailed(f"solve: {solved.schedule.status} under {smallest_bytes} bytes")
+    return solved, True
+
+
+def _run(
+    commands: Commands, solved: Solved, inputs: Mapping[str, Tensor], directory: Path
+) -> tuple[ReplayReport, pytorch.Gradients]:
+    """Report of all steps, and the gradients of the first."""
+    samples = directory / "samples.npz"
+    np.savez(samples, **{name: each.numpy() for name, each in inputs.items()})
+    gradients = directory / "gradients.safetensors"
+    commands.run(solved, samples, 1, gradients)
+    return commands.run(solved, samples, STEPS), load_file(gradients)
+
+
+def _adapted(module: nn.Module, step: TrainingStep, rank: int) -> nn.Module:
+    """The module with the same adapters as the step, and their initial values."""
+    adapted = copy.deepcopy(module)
+    add_adapters(adapted, rank)
+    initial = initial_values(step, 0)
+    for name, parameter in adapted.named_parameters():
+        if parameter.requires_grad:
+            values = torch.from_numpy(initial[name].reshape(parameter.shape))
+            parameter.data.copy_(values)
+    return adapted
+
+
+def _resident_bytes(graph: CostedGraph) -> int:
+    kinds = {"parameter", "optimizer_state"}
+    return sum(tensor.bytes for tensor in graph.tensors if tensor.kind in kinds)
+
+
+def _finite(report: ReplayReport) -> tuple[float, ...]:
+    return tuple(float("nan") if loss is None else loss for loss in report.losses)
