@@ -20,6 +20,9 @@ from tests.support.paths import ROOT
 
 _SOLVED = (ExitCode.DONE, ExitCode.INFEASIBLE, ExitCode.NO_SOLUTION, ExitCode.EXHAUSTED)
 
+_WAIT_FOR_BOARD_S = 180.0
+_BETWEEN_TRIES_S = 2.0
+
 
 class CommandFailed(Exception):
     """A command failed; the message is the last line that it printed."""
@@ -78,8 +81,17 @@ class Commands:
     def _call(self, *words: str, allowed: Sequence[int] = (ExitCode.DONE,)) -> Any:
         """Call a command. Returns the document that it prints."""
         command = [sys.executable, "cli.py", *words, "--json", "--results", str(self.directory)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        done = _run_to_end(command)
+        until = time.monotonic() + _WAIT_FOR_BOARD_S
+        # Another program may be using this computer as a board.
+        while done.returncode == ExitCode.BOARD_UNREACHABLE and time.monotonic() < until:
+            time.sleep(_BETWEEN_TRIES_S)
+            done = _run_to_end(command)
         if done.returncode not in allowed or not done.stdout:
             said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             raise CommandFailed(f"{words[0]}: {said[-1]}")
         return json.loads(done.stdout)
+
+
+def _run_to_end(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,17 +22,20 @@ from benchmarks.networks.cases import BATCH, Case
 from benchmarks.networks.commands import CommandFailed, Commands, Solved
 from benchmarks.networks.modules import add_adapters
 from benchmarks.solver.command import over_least
+from devices.documents.document import write_atomically
 from devices.replay import ReplayReport
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
 from solver.constructed import keep_everything
+from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Schedule
 from solver.referee.referee import replay
 
 STEPS = 20
-SHARE = 0.5
+
+# Shares of the peak. More is allowed only if no schedule is found for the first.
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,9 @@ class Row:
     """What is known about a network.
 
     ``peak_bytes`` is that of the step without a budget, of which ``resident_bytes`` are parameters.
-    ``is_smallest`` is True if ``budget_bytes`` is the smallest budget for which a schedule exists,
-    because half the peak is not enough. ``extra_energy`` is relative to the step without a budget.
+    ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
+    tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
+    budget.
     ``losses`` are this project's and PyTorch's.
     """
 
@@ -52,14 +58,31 @@ class Row:
     peak_bytes: int
     resident_bytes: int
     budget_bytes: int
-    is_smallest: bool
-    schedule: Schedule
+    least_bytes: int
+    scheduled_peak_bytes: int
+    status: str
+    gap: float | None
     extra_energy: float
     is_identical: bool
     difference: float
     pytorch_difference: float
     losses: tuple[tuple[float, ...], tuple[float, ...]]
     backward: pytorch.Backward
+
+    @classmethod
+    def read(cls, path: Path) -> Row:
+        """Row that :meth:`write` has written."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["backward"] = pytorch.Backward(**values["backward"])
+        return cls(**values)
+
+    def write(self, path: Path) -> None:
+        write_atomically(path, json.dumps(asdict(self), indent=1))
+
+    @property
+    def is_budget_raised(self) -> bool:
+        """True if no schedule was found for the first share of the peak."""
+        return self.budget_bytes > SHARES[0] * self.peak_bytes
 
     @property
     def loss_difference(self) -> float:
@@ -87,12 +110,14 @@ def measure(case: Case, limit_s: float) -> Row:
             module = _adapted(module, step, case.lora)
         commands = Commands(path, directory, case.lora)
         commands.profile()
-        solved, is_smallest = _solve(commands, limit_s)
+        solved = _solve(commands, limit_s)
         report, gradients = _run(commands, solved, inputs, directory)
     true = pytorch.double_gradients(module, inputs)
     peak_bytes = replay(solved.graph, keep_everything(solved.graph)).peak_bytes
-    assert solved.schedule.budget is not None
-    assert solved.schedule.energy_j is not None
+    schedule = solved.schedule
+    assert schedule.budget is not None
+    assert schedule.energy_j is not None
+    assert schedule.peak_bytes is not None
     return Row(
         name=case.name,
         operations=len(step.ops),
@@ -102,10 +127,12 @@ def measure(case: Case, limit_s: float) -> Row:
         solve_s=solved.seconds,
         peak_bytes=peak_bytes,
         resident_bytes=_resident_bytes(solved.graph),
-        budget_bytes=solved.schedule.budget.ram_bytes,
-        is_smallest=is_smallest,
-        schedule=solved.schedule,
-        extra_energy=over_least(solved.schedule.energy_j, solved.graph),
+        budget_bytes=schedule.budget.ram_bytes,
+        least_bytes=least_ram_bytes(solved.graph)[0],
+        scheduled_peak_bytes=schedule.peak_bytes,
+        status=schedule.status,
+        gap=schedule.gap,
+        extra_energy=over_least(schedule.energy_j, solved.graph),
         is_identical=all(check.identical for check in report.values),
         difference=pytorch.largest_difference(gradients, true),
         pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
@@ -140,18 +167,18 @@ def _listed(keys: Counter[str]) -> str:
     return ", ".join(f"{count} × `{key}`" for key, count in keys.items()) or "none"
 
 
-def _solve(commands: Commands, limit_s: float) -> tuple[Solved, bool]:
-    """Schedule for the share of the peak, or for the smallest budget, and whether it is that."""
-    solved = commands.solve(f"{SHARE:.0%}", limit_s)
-    if solved.schedule.actions:
-        return solved, False
+def _solve(commands: Commands, limit_s: float) -> Solved:
+    """Schedule for the first share of the peak, or for more if none is found."""
+    budgets = [f"{share:.0%}" for share in SHARES]
+    solved = commands.solve(budgets.pop(0), limit_s)
     smallest_bytes = solved.schedule.smallest_ram_bytes
-    if smallest_bytes is None:
-        raise CommandFailed(f"solve: {solved.schedule.status}, no smaller budget is known")
-    solved = commands.solve(str(smallest_bytes), limit_s)
-    if not solved.schedule.actions:
-        raise CommandFailed(f"solve: {solved.schedule.status} under {smallest_bytes} bytes")
-    return solved, True
+    if smallest_bytes is not None:
+        budgets = [str(smallest_bytes), *budgets]
+    while not solved.schedule.actions:
+        if not budgets:
+            raise CommandFailed("solve: found no schedule under any budget")
+        solved = commands.solve(budgets.pop(0), limit_s)
+    return solved
 
 
 def _run(
@@ -159,7 +186,8 @@ def _run(
 ) -> tuple[ReplayReport, pytorch.Gradients]:
     """Report of all steps, and the gradients of the first."""
     samples = directory / "samples.npz"
-    np.savez(samples, **{name: each.numpy() for name, each in inputs.items()})
+    arrays: dict[str, Any] = {name: each.numpy() for name, each in inputs.items()}
+    np.savez(samples, **arrays)
     gradients = directory / "gradients.safetensors"
     commands.run(solved, samples, 1, gradients)
     return commands.run(solved, samples, STEPS), load_file(gradients)
