@@ -1,0 +1,1 @@
+"""Networks of PyTorch, from the exported file to a scheduled step that trains."""

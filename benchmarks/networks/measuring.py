@@ -1,0 +1,214 @@
+"""One network from PyTorch to a step that runs, beside the same step in PyTorch."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+from torch import Tensor, nn
+
+from benchmarks.networks import pytorch
+from benchmarks.networks.cases import BATCH, Case
+from benchmarks.networks.commands import CommandFailed, Commands, Solved
+from benchmarks.networks.modules import add_adapters
+from benchmarks.solver.command import over_least
+from devices.documents.document import write_atomically
+from devices.replay import ReplayReport
+from networks.models import build_model
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from solver.constructed import keep_everything
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph
+from solver.referee.referee import replay
+
+STEPS = 20
+
+# Shares of the peak. More is allowed only if no schedule is found for the first.
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is known about a network.
+
+    ``peak_bytes`` is that of the step without a budget, of which ``resident_bytes`` are parameters.
+    ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
+    tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
+    budget.
+    ``losses`` are this project's and PyTorch's.
+    """
+
+    name: str
+    operations: int
+    backward_operations: int
+    parameters: int
+    import_s: float
+    solve_s: float
+    peak_bytes: int
+    resident_bytes: int
+    budget_bytes: int
+    least_bytes: int
+    scheduled_peak_bytes: int
+    status: str
+    gap: float | None
+    extra_energy: float
+    is_identical: bool
+    difference: float
+    pytorch_difference: float
+    losses: tuple[tuple[float, ...], tuple[float, ...]]
+    backward: pytorch.Backward
+
+    @classmethod
+    def read(cls, path: Path) -> Row:
+        """Row that :meth:`write` has written."""
+        values = json.loads(path.read_text(encoding="utf-8"))
+        values["backward"] = pytorch.Backward(**values["backward"])
+        return cls(**values)
+
+    def write(self, path: Path) -> None:
+        write_atomically(path, json.dumps(asdict(self), indent=1))
+
+    @property
+    def is_budget_raised(self) -> bool:
+        """True if no schedule was found for the first share of the peak."""
+        return self.budget_bytes > SHARES[0] * self.peak_bytes
+
+    @property
+    def loss_difference(self) -> float:
+        """Largest relative difference of the losses over all steps."""
+        pairs = zip(*self.losses, strict=True)
+        return max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)
+
+
+def measure(case: Case, limit_s: float) -> Row:
+    """Import, profile, solve and run a network, and train it in PyTorch.
+
+    Raises:
+        InputError: The network cannot be imported.
+        CommandFailed: A command failed, or found no schedule.
+    """
+    inputs = case.draw_inputs()
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
+        module, path = case.module(), directory / "network.pt2"
+        export(module, inputs, path)
+        began = time.monotonic()
+        step = build_model(str(path), lora=None if case.lora is None else str(case.lora))
+        import_s = time.monotonic() - began
+        if case.lora is not None:
+            module = _adapted(module, step, case.lora)
+        commands = Commands(path, directory, case.lora)
+        commands.profile()
+        solved = _solve(commands, limit_s)
+        report, gradients = _run(commands, solved, inputs, directory)
+    true = pytorch.double_gradients(module, inputs)
+    peak_bytes = replay(solved.graph, keep_everything(solved.graph)).peak_bytes
+    schedule = solved.schedule
+    assert schedule.budget is not None
+    assert schedule.energy_j is not None
+    assert schedule.peak_bytes is not None
+    return Row(
+        name=case.name,
+        operations=len(step.ops),
+        backward_operations=sum(op.phase == "backward" for op in step.ops),
+        parameters=sum(each.numel() for each in module.parameters()),
+        import_s=import_s,
+        solve_s=solved.seconds,
+        peak_bytes=peak_bytes,
+        resident_bytes=_resident_bytes(solved.graph),
+        budget_bytes=schedule.budget.ram_bytes,
+        least_bytes=least_ram_bytes(solved.graph)[0],
+        scheduled_peak_bytes=schedule.peak_bytes,
+        status=schedule.status,
+        gap=schedule.gap,
+        extra_energy=over_least(schedule.energy_j, solved.graph),
+        is_identical=all(check.identical for check in report.values),
+        difference=pytorch.largest_difference(gradients, true),
+        pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
+        losses=(_finite(report), tuple(pytorch.losses(module, inputs, STEPS))),
+        backward=pytorch.measure_backward(module, inputs),
+    )
+
+
+def export(module: nn.Module, inputs: Mapping[str, Tensor], path: Path) -> None:
+    program = torch.export.export(module, tuple(inputs.values()), strict=False)
+    torch.export.save(program, path)
+
+
+def difference_from_built_in(case: Case) -> str:
+    """How the operations of a module differ from those of the project's own network."""
+    assert case.built_in is not None
+    module = case.module() if case.with_dropout is None else case.with_dropout().train()
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "network.pt2")
+        export(module, case.draw_inputs(), path)
+        imported, own = build_model(str(path)), build_model(case.built_in, BATCH)
+    keys = [[op.spec.key for op in step.ops] for step in (imported, own)]
+    if keys[0] == keys[1]:
+        return f"the same {len(keys[1])} operations in the same order"
+    more, fewer = Counter(keys[0]) - Counter(keys[1]), Counter(keys[1]) - Counter(keys[0])
+    if not more and not fewer:
+        return f"the same {len(keys[1])} operations in another order"
+    return f"only imported: {_listed(more)}; only built in: {_listed(fewer)}"
+
+
+def _listed(keys: Counter[str]) -> str:
+    return ", ".join(f"{count} × `{key}`" for key, count in keys.items()) or "none"
+
+
+def _solve(commands: Commands, limit_s: float) -> Solved:
+    """Schedule for the first share of the peak, or for more if none is found."""
+    budgets = [f"{share:.0%}" for share in SHARES]
+    solved = commands.solve(budgets.pop(0), limit_s)
+    smallest_bytes = solved.schedule.smallest_ram_bytes
+    if smallest_bytes is not None:
+        budgets = [str(smallest_bytes), *budgets]
+    while not solved.schedule.actions:
+        if not budgets:
+            raise CommandFailed("solve: found no schedule under any budget")
+        solved = commands.solve(budgets.pop(0), limit_s)
+    return solved
+
+
+def _run(
+    commands: Commands, solved: Solved, inputs: Mapping[str, Tensor], directory: Path
+) -> tuple[ReplayReport, pytorch.Gradients]:
+    """Report of all steps, and the gradients of the first."""
+    samples = directory / "samples.npz"
+    arrays: dict[str, Any] = {name: each.numpy() for name, each in inputs.items()}
+    np.savez(samples, **arrays)
+    gradients = directory / "gradients.safetensors"
+    commands.run(solved, samples, 1, gradients)
+    return commands.run(solved, samples, STEPS), load_file(gradients)
+
+
+def _adapted(module: nn.Module, step: TrainingStep, rank: int) -> nn.Module:
+    """The module with the same adapters as the step, and their initial values."""
+    adapted = copy.deepcopy(module)
+    add_adapters(adapted, rank)
+    initial = initial_values(step, 0)
+    for name, parameter in adapted.named_parameters():
+        if parameter.requires_grad:
+            values = torch.from_numpy(initial[name].reshape(parameter.shape))
+            parameter.data.copy_(values)
+    return adapted
+
+
+def _resident_bytes(graph: CostedGraph) -> int:
+    kinds = {"parameter", "optimizer_state"}
+    return sum(tensor.bytes for tensor in graph.tensors if tensor.kind in kinds)
+
+
+def _finite(report: ReplayReport) -> tuple[float, ...]:
+    return tuple(float("nan") if loss is None else loss for loss in report.losses)
