@@ -79,7 +79,7 @@ class OnnxFile:
             arrays[tensor.name] = array_of(path, tensor)
         return cls(path, model, digest.hexdigest(), arrays)
 
-    def save(self, path: Path, values: Mapping[str, NDArray[Any]]) -> None:
+    def save(self, values: Mapping[str, NDArray[Any]], path: Path) -> None:
         """Write the model with other initializers. Raises :class:`OSError`."""
         from onnx import ModelProto
 

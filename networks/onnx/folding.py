@@ -15,7 +15,8 @@ FOLDED = frozenset(
     {
         *("Shape", "Size", "Constant", "ConstantOfShape", "Range", "Identity", "Cast", "Expand"),
         *("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice"),
-        *("Gather", "Tile", "Trilu", "CumSum", "Where", "Pad", "EyeLike", "Clip"),
+        *("Gather", "GatherElements", "GatherND", "ScatterND", "ScatterElements"),
+        *("Tile", "Trilu", "CumSum", "Where", "Pad", "EyeLike", "Clip"),
         *("Add", "Sub", "Mul", "Div", "Mod", "Pow", "Neg", "Abs", "Sign", "Floor", "Ceil", "Round"),
         *("Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos", "Tanh", "Min", "Max", "Sum"),
         *("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Not", "And", "Or", "Xor"),

@@ -40,11 +40,16 @@ class Roles:
         """Divide the initializers by the nodes that read them.
 
         A number without axes is a constant, as is a mask with an infinity: exporters state
-        epsilons and exponents so. What is a statistic anywhere is trained nowhere.
+        epsilons and exponents so. What is a statistic anywhere is trained nowhere: exporters keep
+        equal arrays once, and read them through ``Identity``.
         """
         read, statistics = set(), set()
+        alias: dict[str, str] = {}
         for node in nodes:
-            for position, name in enumerate(node.input):
+            if node.op_type == "Identity" and len(node.input) == len(node.output) == 1:
+                alias[node.output[0]] = alias.get(node.input[0], node.input[0])
+            for position, stated in enumerate(node.input):
+                name = alias.get(stated, stated)
                 if position in _STATISTICS.get(node.op_type, ()):
                     statistics.add(name)
                 elif position not in _SETTINGS.get(node.op_type, ()):

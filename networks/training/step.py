@@ -81,7 +81,7 @@ class NetworkFile:
     counters: tuple[str, ...]
     constants: Mapping[str, NDArray[np.float32]] = field(compare=False)
     remark: str = ""
-    save: Callable[[Path, Mapping[str, NDArray[Any]]], None] | None = field(
+    save: Callable[[Mapping[str, NDArray[Any]], Path], None] | None = field(
         default=None, compare=False
     )
 
