@@ -67,7 +67,7 @@ def add_network(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--batch",
         type=count,
-        help=f"samples in a step ({DEFAULT_BATCH}; a file was exported with its own number)",
+        help=f"samples in a step ({DEFAULT_BATCH}; a file mostly has its own number)",
     )
     parser.add_argument(
         "--optimizer",
@@ -105,8 +105,8 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
-        help="network to train: built in, a file *.pt2, or net.py:FUNCTION (the first one in the"
-        f" profile, or {DEFAULT_MODEL})",
+        help="network to train: built in, a file *.pt2 or *.onnx, or net.py:FUNCTION (the first one"
+        f" in the profile, or {DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--batch",

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from devices.documents.readable import size
+
+if TYPE_CHECKING:
+    from commands.console import Console
+    from networks.training.step import TrainingStep
 
 
 def time_words(source: str | None, what: str = "time") -> str:
@@ -33,3 +39,9 @@ def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
         return found
     at_most = f"at most {found}, for which a schedule was found"
     return at_most if bound_bytes is None else f"{at_most}; at least {bound_bytes} bytes are needed"
+
+
+def say_remark(console: Console, step: TrainingStep) -> None:
+    """Say how a network from a file is trained, if that is not plain."""
+    if step.file is not None and step.file.remark:
+        console.say(step.file.remark)

@@ -30,6 +30,9 @@ REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", 
 WEIGHTS = "trained.safetensors"
 """Name of the file with all weights of a network that was read from a file."""
 
+MODEL = "trained.onnx"
+"""Name of the copy of a network's ONNX file with the trained weights."""
+
 RECOVERED = "recovered.npz"
 """Name of the file with the values of the last complete step, written for a run that failed."""
 
@@ -84,11 +87,19 @@ class StoredRun:
         if step.file is not None:
             weights = _weights(step.file, step.adapters, values, self.report.steps)
             write_atomically(self.directory / WEIGHTS, partial(_save, weights))
+            if has_trained_model(step):
+                assert step.file.save is not None, "has_trained_model has looked"
+                write_atomically(self.directory / MODEL, partial(step.file.save, weights))
 
     @property
     def costs_s(self) -> dict[str, float]:
         """Seconds of each operation, by cost key, that the schedule was solved with."""
         return {op.cost_key: op.time_s for op in self.graph.ops if op.cost_key is not None}
+
+
+def has_trained_model(step: TrainingStep) -> bool:
+    """Whether a run writes the network's file again; its graph has no place for adapters."""
+    return step.file is not None and step.file.save is not None and not step.adapters
 
 
 def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> ReplayReport:

@@ -21,6 +21,7 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 def _measure(options: MeasureOptions, console: Console) -> int:
     from commands.profile.summary import announce, summarise
+    from commands.wording import say_remark
     from devices.claims.claim import sole_writer
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
@@ -46,6 +47,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         )
         for name in models
     ]
+    for step in steps:
+        say_remark(console, step)
     specs = [spec for step in steps for spec in step.distinct_specs]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring

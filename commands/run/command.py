@@ -75,7 +75,7 @@ def _run(
     from commands.run.summary import summarise
     from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
-    from replay.directory import REPORT, VALUES, WEIGHTS, StoredRun
+    from replay.directory import MODEL, REPORT, VALUES, WEIGHTS, StoredRun, has_trained_model
     from replay.expectation import expected_step
     from replay.gradients import gradients_file
     from replay.reporting.diagnosis import remedy
@@ -119,6 +119,8 @@ def _run(
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
     if subject.step.file is not None:
         console.result(f"weights   {directory / WEIGHTS}")
+    if has_trained_model(subject.step):
+        console.result(f"model     {directory / MODEL}")
     if options.gradients is not None:
         batch = training.batches.batch(training.steps - 1)
         write_atomically(options.gradients, gradients_file(subject.step, replayed.gradients, batch))

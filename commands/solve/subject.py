@@ -10,6 +10,7 @@ from commands.arguments import DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
 from commands.solve.costs import report_costs
 from commands.solve.options import ProfiledModel, RequestedBudget
+from commands.wording import say_remark
 from devices.documents.document import read_json
 from devices.documents.readable import size
 from devices.library import resolve_profile
@@ -112,6 +113,7 @@ def _training_steps(
         )
 
     first = step(parts if isinstance(parts, int) else 1)
+    say_remark(console, first)
     yield first
     if parts == "auto":
         divisors = (each for each in range(2, first.batch + 1) if first.batch % each == 0)

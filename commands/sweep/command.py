@@ -81,6 +81,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
 
 
 def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]:
+    from commands.wording import say_remark
     from devices.documents.document import read_json
     from devices.library import resolve_profile
     from networks.exported import exported
@@ -108,6 +109,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 accumulate=parts,
                 lora=source.lora,
             )
+            say_remark(console, step)
             costed = cost_graph(step, profile)
             if costed.predicted:
                 console.say(

@@ -124,7 +124,8 @@ def add_options(parser: ArgumentParser) -> None:
         nargs="+",
         default=[DEFAULT_MODEL],
         metavar="NAME|FILE",
-        help=f"networks to train: built in, files *.pt2, or net.py:FUNCTION ({DEFAULT_MODEL})",
+        help="networks to train: built in, files *.pt2 or *.onnx, or net.py:FUNCTION"
+        f" ({DEFAULT_MODEL})",
     )
     add_network(parser)
     parser.add_argument(

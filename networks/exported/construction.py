@@ -26,7 +26,7 @@ from networks.exported.program import (
     Unreadable,
 )
 from networks.exported.views import Merged, View
-from networks.exported.weights import NUMPY, Weights
+from networks.exported.weights import NUMPY, Arrays
 from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
@@ -51,7 +51,7 @@ class Construction:
     """
 
     def __init__(
-        self, network: Network, program: Program, weights: Weights, constants: Weights | None
+        self, network: Network, program: Program, weights: Arrays, constants: Arrays | None
     ) -> None:
         self.network = network
         self.program = program
@@ -118,7 +118,7 @@ class Construction:
             if meta.dtype == BOOL:
                 self.booleans.add(name)
 
-    def _add_kept(self, name: str, own: str, weights: Weights, trained: bool) -> None:
+    def _add_kept(self, name: str, own: str, weights: Arrays, trained: bool) -> None:
         shape, first = self.program.tensors[name].shape, weights.first_name(own)
         if weights.meta(own).shape != shape:
             raise ExportError(
@@ -127,7 +127,7 @@ class Construction:
             )
         self.views[name] = View.whole(Value(first, shape, "parameter", trained))
 
-    def _add_constant(self, name: str, own: str, constants: Weights) -> None:
+    def _add_constant(self, name: str, own: str, constants: Arrays) -> None:
         constants.first_name(own)  # refuses a name that is missing
         if constants.meta(own).shape != self.program.tensors[name].shape:
             raise ExportError(f"{self.network.name}: the constant {own} has another shape")

@@ -9,7 +9,7 @@ for every other network.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,14 @@ from networks.exported.construction import Construction, Unsupported
 from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
-from networks.exported.weights import Weights
+from networks.exported.refusals import Refusal, listed
+from networks.exported.weights import Arrays, Weights
 from networks.training.derive import is_loss
 from networks.training.network import Network, NetworkError, Value
 from networks.training.step import NetworkFile
 
-_MOST_NODES = 100_000
-_MOST_PLACES = 3
-_MOST_LINES = 100
+MOST_NODES = 100_000
+"""Nodes of the largest graph."""
 
 
 def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, NetworkFile]:
@@ -47,18 +47,34 @@ def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, Network
     """
     archive = Archive.open(path)
     program = read_program(archive)
-    weights = Weights(archive)
-    if len(program.nodes) > _MOST_NODES:
+    constants = Weights(archive, "constants") if program.constants else None
+    return network_of(path, archive.sha256, program, Weights(archive), constants, loss)
+
+
+def network_of(
+    path: Path,
+    sha256: str,
+    program: Program,
+    weights: Arrays,
+    constants: Arrays | None,
+    loss: Loss | None,
+    refusals: Sequence[Refusal] = (),
+) -> tuple[Network, NetworkFile]:
+    """Make a network of a file's program; ``refusals`` are operations that it lacks for them.
+
+    Raises:
+        ExportError: The program cannot be trained here.
+    """
+    if len(program.nodes) > MOST_NODES:
         raise ExportError(
-            f"{path}: the graph has {len(program.nodes)} operations; at most {_MOST_NODES} are"
+            f"{path}: the graph has {len(program.nodes)} operations; at most {MOST_NODES} are"
             " allowed"
         )
     network = Network(path.name, _batch(program))
-    constants = Weights(archive, "constants") if program.constants else None
     construction = Construction(network, program, weights, constants)
-    refusals = [refusal for node in program.nodes if (refusal := _map(construction, node))]
-    if refusals:
-        raise ExportError(f"{path}: {_listed(refusals)}")
+    found = [refusal for node in program.nodes if (refusal := _map(construction, node))]
+    if refusals or found:
+        raise ExportError(f"{path}: {listed([*refusals, *found])}")
     _find_loss(path, construction, loss)
     for name in weights:
         weights[name]  # refuses a missing, damaged or infinite array before anything is measured
@@ -68,7 +84,7 @@ def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, Network
     read = {value.name for layer in network.layers for value in layer.reads}
     read.update(() if network.one is None else (network.one.name,))
     kept = {name: each for name, each in construction.kept_constants.items() if name in read}
-    return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters, kept)
+    return network, NetworkFile(path, sha256, weights, tensor_of, counters, kept)
 
 
 def _leave_out_unread(network: Network) -> None:
@@ -133,15 +149,7 @@ def _batch(program: Program) -> int:
     return sizes[0] if all(sizes) and sizes and not any(size % sizes[0] for size in sizes) else 1
 
 
-@dataclass(frozen=True)
-class _Refusal:
-    target: str
-    why: str
-    instead: str
-    place: str
-
-
-def _map(construction: Construction, node: Node) -> _Refusal | None:
+def _map(construction: Construction, node: Node) -> Refusal | None:
     """Append the layers of a node; None if it could be mapped."""
     follows = construction.reads_unknown(node)
     operation = OPERATIONS.get(_operation(node))
@@ -156,7 +164,7 @@ def _map(construction: Construction, node: Node) -> _Refusal | None:
         if operation is not None and follows:  # perhaps only because of what it reads
             return None
         instead = error.instead if isinstance(error, Unsupported) else ""
-        return _Refusal(node.target, str(error), instead, node.place)
+        return Refusal(node.stated or node.target, str(error), instead, node.place)
     return None
 
 
@@ -174,25 +182,6 @@ def _require_size(program: Program, name: str) -> None:
     shape = program.tensors[name].shape
     if math.prod(shape) == 0 or math.prod(shape) * ELEMENT_BYTES > np.iinfo(np.int64).max:
         raise Unsupported(f"its result has shape {shape}")
-
-
-def _listed(refusals: list[_Refusal]) -> str:
-    """One line for each kind of refusal, with its first places."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    for each in refusals:
-        places.setdefault((each.target, each.why, each.instead), []).append(each.place)
-    lines = []
-    for (target, why, instead), found in places.items():
-        named = list(dict.fromkeys(filter(None, found)))
-        more = f" and {len(named) - _MOST_PLACES} more" if len(named) > _MOST_PLACES else ""
-        at = f" at {', '.join(named[:_MOST_PLACES])}{more}" if named else ""
-        use = f"; use {instead}" if instead else ""
-        lines.append(f"{target}{at}: {why}{use}")
-    if len(lines) > _MOST_LINES:
-        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} other kinds"]
-    count = len(refusals)
-    what = "1 operation" if count == 1 else f"{count} operations"
-    return f"{what} cannot be trained here:\n  " + "\n  ".join(lines)
 
 
 def _returned(program: Program) -> str:

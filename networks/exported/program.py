@@ -75,6 +75,7 @@ class Node:
         module: Path of the module, such as ``layer1.0.conv1``.
         is_leaf: Whether that module is one of PyTorch's own.
         without_gradient: Whether it is part of a ``torch.no_grad`` block.
+        stated: The file's own name of the operation; empty if it is the target.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Node:
     module: str
     is_leaf: bool
     without_gradient: bool
+    stated: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:

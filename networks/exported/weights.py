@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,11 +32,23 @@ class _Stored:
     meta: TensorMeta
 
 
-class Weights(Mapping[str, NDArray[Any]]):
-    """Arrays by the module's own names, each read anew on every access.
+class Arrays(Mapping[str, NDArray[Any]]):
+    """Arrays of a network's file by its own names.
 
     Names of one array (tied weights) have the same :meth:`first_name`.
     """
+
+    @abstractmethod
+    def first_name(self, name: str) -> str:
+        """The first name of the same array. Raises :class:`ExportError` if there is none."""
+
+    @abstractmethod
+    def meta(self, name: str) -> TensorMeta:
+        """Layout of an array, and whether it is trained."""
+
+
+class Weights(Arrays):
+    """Arrays of an exported program, each read anew on every access."""
 
     def __init__(self, archive: Archive, folder: Folder = "weights") -> None:
         """Read the table of weights, or of constants.
@@ -102,18 +115,12 @@ class Weights(Mapping[str, NDArray[Any]]):
         return array.copy()
 
     def first_name(self, name: str) -> str:
-        """The first name in the table of the same array.
-
-        Raises:
-            ExportError: The table does not have this name.
-        """
         if name not in self._stored:
             raise ExportError(f"{self._archive.path}: the table of {self._folder} lacks {name}")
         stored = self._stored[name]
         return self._first[stored]
 
     def meta(self, name: str) -> TensorMeta:
-        """Layout of an array, and whether it is trained."""
         return self._stored[name].meta
 
     def __iter__(self) -> Iterator[str]:

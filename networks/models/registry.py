@@ -13,6 +13,7 @@ from devices.operation import Loss
 from networks.exported import read_network
 from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
+from networks.onnx import read_onnx
 from networks.training import (
     Network,
     Optimizer,
@@ -46,7 +47,7 @@ _MODELS: Mapping[str, Callable[[int], Network]] = {
     "digits": tiny.digits,
 }
 
-_EXPORTED = ".pt2"
+_EXPORTED, _ONNX = ".pt2", ".onnx"
 _OPTIMIZERS: Mapping[str, Optimizer] = {name: name for name in get_args(Optimizer)}
 
 
@@ -66,13 +67,13 @@ def build_model(
     accumulate: int = 1,
     lora: str | None = None,
 ) -> TrainingStep:
-    """Build one training step of a built-in network, or of one that PyTorch exported.
+    """Build one training step of a built-in network, or of one in a file.
 
     Args:
         name: One of :func:`model_names`, or the path of a file ``*.pt2`` that ``torch.export.save``
-            wrote.
-        batch: Samples in a step, at least 1. A file has a fixed number of samples, and a built-in
-            network one unless stated.
+            wrote, or of an ONNX file ``*.onnx``.
+        batch: Samples in a step, at least 1. A file ``*.pt2`` has a fixed number of samples, as an
+            ONNX file may have; another one, and a built-in network, has one unless stated.
         optimizer: How parameters are updated.
         parameters_in: Home of parameters and optimizer state between steps.
         loss: Loss to add to a file's network that returns predictions.
@@ -97,8 +98,8 @@ def build_model(
     if optimizer not in _OPTIMIZERS:
         allowed = ", ".join(_OPTIMIZERS)
         raise ModelError(f"{name}: no optimizer is named {optimizer!r}; allowed: {allowed}")
-    if name.endswith(_EXPORTED):
-        network, file = _exported(name, batch, loss)
+    if name.endswith((_EXPORTED, _ONNX)):
+        network, file = _from_file(name, batch, loss)
     elif loss is not None:
         raise ModelError(f"{name}: has a loss already; only a file's network can be given one")
     else:
@@ -120,14 +121,17 @@ def _built_in(name: str, batch: int | None) -> Network:
     if name not in _MODELS:
         near = difflib.get_close_matches(name, _MODELS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(_MODELS)}"
-        raise ModelError(f"no model is named {name!r}; {hint}, or a file *{_EXPORTED}")
+        raise ModelError(f"no model is named {name!r}; {hint}, or a file *{_EXPORTED} or *{_ONNX}")
     if batch is not None and batch < 1:
         raise ModelError(f"{name}: the batch size is {batch}; it must be at least 1")
     return _MODELS[name](batch or 1)
 
 
-def _exported(name: str, batch: int | None, loss: Loss | None) -> tuple[Network, NetworkFile]:
-    network, file = read_network(Path(name), loss)
+def _from_file(name: str, batch: int | None, loss: Loss | None) -> tuple[Network, NetworkFile]:
+    if name.endswith(_ONNX):
+        network, file = read_onnx(Path(name), batch, loss)
+    else:
+        network, file = read_network(Path(name), loss)
     if batch not in {None, network.batch}:
         raise ModelError(
             f"{name}: was exported with {network.batch} samples in a step, not {batch}; leave out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,7 +70,8 @@ class NetworkFile:
     ``values`` holds all its parameters and buffers by the module's own names. ``tensor_of`` maps
     these names to the step's tensors: to their own names, but for tied weights, of which the first
     name counts. ``counters`` names the buffers that count training steps. ``constants`` are tensors
-    of the step that the module does not have.
+    of the step that the module does not have. ``remark`` says how the network is trained, if that
+    is not plain. ``save`` writes the file again with other values, if its format allows it.
     """
 
     path: Path
@@ -79,6 +80,10 @@ class NetworkFile:
     tensor_of: Mapping[str, str] = field(compare=False)
     counters: tuple[str, ...]
     constants: Mapping[str, NDArray[np.float32]] = field(compare=False)
+    remark: str = ""
+    save: Callable[[Mapping[str, NDArray[Any]], Path], None] | None = field(
+        default=None, compare=False
+    )
 
     def initial(self, name: str) -> NDArray[Any] | None:
         """Value that a tensor of the step starts from; None if the file does not have it."""
