@@ -42,7 +42,11 @@ _BYTES_PER_BUFFER = 256
 # Scalars that operations are measured with. The learning rate is 0, so that every execution
 # computes the same numbers, and none drifts to values with slow arithmetic.
 _SCALARS = {
+    "addend": 0.5,
+    "alpha": 1.0,
+    "column_distance": 0.5,
     "epsilon": 1e-5,
+    "factor": 0.5,
     "highest": 0.5,
     "learning_rate": 0.0,
     "first_rate": 0.1,
@@ -52,6 +56,7 @@ _SCALARS = {
     "lowest": -0.5,
     "momentum": 0.9,
     "probability": 0.5,
+    "row_distance": 0.5,
     "scale": 0.125,
     "seed": 1.0,
     "share": 1.0,
