@@ -25,7 +25,7 @@ AROUND = {"benchmarks", "tests", "tools"}
 LOADED_BY_OTHERS = {"pyarrow", "pyvisa-py", "highspy"}
 
 # Only for recording references and for one benchmark; see docs/dependencies.md.
-NOT_DECLARED = {"torch"}
+NOT_DECLARED = {"timm", "torch", "torchvision", "transformers"}
 
 # Slow to import, and not needed by most commands.
 HEAVY = {"pandas", "pyarrow", "matplotlib", "scipy", "ortools", "loky", "mip"}

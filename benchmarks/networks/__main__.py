@@ -32,18 +32,22 @@ _TEXT = f"""
 Each network is a PyTorch module, batch {BATCH}, written by `torch.export`. The commands `profile`
 (one block, on this computer), `solve` (at most {{limit:g}} s) and `run` take it from there. Images
 have 64 × 64 pixels unless the network fixes another size. Dropout is 0, so that both sides compute
-the same; parameters and inputs are random.
+the same; parameters and inputs are random.{{earlier}}
+"""
+
+_EARLIER = """ {count} of the {rows} networks were measured by earlier runs of this command, whose
+rows `--record` has kept.
 """
 
 _SHARE, *_MORE = (f"{100 * share:.0f} %" for share in SHARES)
 
 _SCHEDULE_TEXT = f"""
-The budget is {_SHARE} of the peak of the step without a budget. It is marked with a
-star if no schedule was found for that: it is then the smallest for which `solve` found one, or the
-first of {", ".join(_MORE)} for which it did.
-*Least* is the largest operation's own tensors and workspace; no schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
+The budget is {_SHARE} of the peak of the step without a budget. It is marked with a star if no
+schedule was found for that: it is then the smallest for which `solve` found one, or the first of
+{", ".join(_MORE)} for which it did. *Least* is the largest operation's own tensors and workspace;
+no schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
 proven distance from the least energy. *Import* is reading the file and deriving the backward pass;
-*solve* is the whole command.
+*solve* is the whole command. *Load* is the machine's load average over one minute.
 """
 
 _VALUES_TEXT = f"""
@@ -84,8 +88,10 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace) -> Page:
     torch.set_num_threads(1)
     asked = [case for name, case in cases().items() if name in arguments.only]
+    earlier = 0
     if arguments.record is not None:
         arguments.record.mkdir(parents=True, exist_ok=True)
+        earlier = sum((arguments.record / f"{case.name}.json").exists() for case in asked)
     rows, missing = _rows(asked, arguments.limit, arguments.record)
     tables = [_schedules(rows), _values(rows), _work(rows)]
     if built_in := [case for case in asked if case.built_in is not None]:
@@ -96,7 +102,10 @@ def _measure(arguments: argparse.Namespace) -> Page:
     versions = [package_version("torch", "PyTorch"), *map(package_version, libraries)]
     return Page(
         "Networks from PyTorch",
-        _TEXT.format(limit=arguments.limit),
+        _TEXT.format(
+            limit=arguments.limit,
+            earlier=_EARLIER.format(count=earlier, rows=len(rows)) if earlier else "",
+        ),
         tables,
         [*versions, *solver_versions()],
     )
@@ -138,7 +147,7 @@ def _rows(
 def _schedules(rows: Sequence[Row]) -> Table:
     head = (
         *("network", "operations", "parameters", "peak", "budget", "least"),
-        *("peak, scheduled", "extra energy", "gap", "status", "import", "solve"),
+        *("peak, scheduled", "extra energy", "gap", "status", "import", "solve", "load"),
     )
     return Table(head, [_schedule_cells(row) for row in rows], "Schedules", _SCHEDULE_TEXT)
 
@@ -157,6 +166,7 @@ def _schedule_cells(row: Row) -> tuple[str, ...]:
         row.status,
         f"{row.import_s:.2f} s",
         f"{row.solve_s:.1f} s",
+        f"{row.load:.1f}",
     )
 
 

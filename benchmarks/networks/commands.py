@@ -49,7 +49,7 @@ class Commands:
     def profile(self) -> None:
         """Profile the network's operations on this computer, in the shortest run that there is."""
         adapters = () if self.lora is None else ("--lora", str(self.lora))
-        quick = ("--blocks", "1", "--no-storage", "--no-additivity")
+        quick = ("--blocks", "1", "--no-additivity")
         model = ("--model", str(self.network), *adapters)
         self._call("profile", "--device", "local", *model, *quick, "--out", str(self._profile))
 

@@ -17,6 +17,7 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor, nn
 
+from benchmarks.machine import load_average
 from benchmarks.networks import pytorch
 from benchmarks.networks.cases import BATCH, Case
 from benchmarks.networks.commands import CommandFailed, Commands, Solved
@@ -46,7 +47,7 @@ class Row:
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
     budget.
-    ``losses`` are this project's and PyTorch's.
+    ``losses`` are this project's and PyTorch's; ``load`` is the average over one minute at the end.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Row:
     difference: float
     pytorch_difference: float
     losses: tuple[tuple[float, ...], tuple[float, ...]]
+    load: float
     backward: pytorch.Backward
 
     @classmethod
@@ -137,6 +139,7 @@ def measure(case: Case, limit_s: float) -> Row:
         difference=pytorch.largest_difference(gradients, true),
         pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
         losses=(_finite(report), tuple(pytorch.losses(module, inputs, STEPS))),
+        load=load_average(),
         backward=pytorch.measure_backward(module, inputs),
     )
 
