@@ -136,8 +136,8 @@ def add_options(parser: ArgumentParser) -> None:
         action="append",
         metavar="NAME|FILE",
         help="measure the operations of this network: built in, a file *.pt2 or *.onnx, or"
-        " net.py:FUNCTION; may be repeated; the additivity check runs the whole training step of the"
-        f" first one ({DEFAULT_MODEL})",
+        " net.py:FUNCTION; may be repeated; the additivity check runs the whole training step of"
+        f" the first one ({DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--accumulate",

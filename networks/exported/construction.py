@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -389,6 +390,8 @@ class Construction:
 
     def reshaped_copy(self, node: Node, view: View, shape: tuple[int, ...]) -> View:
         """A copy in another shape, where PyTorch may have made a view."""
+        if math.prod(shape) != math.prod(view.shape):
+            raise Unsupported(f"it makes the shape {shape} of {view.shape}")
         copy = self.stored(node, view)
         self._reshaped_from.append((copy.name, view.value.name))
         return View.whole(Value(copy.name, shape, copy.kind))
