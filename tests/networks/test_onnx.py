@@ -463,7 +463,7 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
     assert [line.strip() for line in lines] == [
         "Selu at node /first/Selu: not among the operations that can be trained here",
         "LSTM at node c: not among the operations that can be trained here",
-        "Pow at node last.Pow: its exponent is 2.5; use one of 1, 3, 2.0, 0.5, -0.5, -1.0",
+        "Pow at node /last/Pow: its exponent is 2.5; use one of 1, 3, 2.0, 0.5, -0.5, -1.0",
     ]
 
 
