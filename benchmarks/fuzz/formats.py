@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from benchmarks.fuzz import networks
+from benchmarks.fuzz import networks, onnx_files
 from benchmarks.fuzz.answers import take_answers
 from benchmarks.fuzz.mutation import Dump, made_input
 from benchmarks.fuzz.networks import GRAPH, WEIGHTS
@@ -267,6 +267,8 @@ FORMATS: Mapping[str, Format] = {
         "weights.json", networks.member(WEIGHTS), _dump_json, networks.take_member(WEIGHTS)
     ),
     "exported archive": Format("net.pt2", networks.archives, None, networks.take_bytes, 102),
+    "ONNX graph": Format("net.json", onnx_files.graphs, _dump_json, onnx_files.take_graph, 102),
+    "ONNX file": Format("net.onnx", onnx_files.files, None, onnx_files.take_bytes, 102),
     "serial frames": Format("frames", _frames, None, _take_frames),
     "serial answers": Format("answers", _frames, None, take_answers),
     "serial lines": Format("lines", _records, None, _take_records),

@@ -127,19 +127,18 @@ def _find_loss(path: Path, construction: Construction, loss: Loss | None) -> Non
 
 def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -> None:
     network, view = construction.network, construction.named(output)
-    prediction = Value(view.value.name, view.shape, view.value.kind)
-    if not view.is_row_major:
-        raise ExportError(
-            f"{path}: the program returns {_returned(construction.program)}, of which"
-            f" {loss} cannot be taken"
-        )
+    maker = construction.maker.get(output)
+    if maker is None:
+        raise ExportError(f"{path}: the program returns {output}, which depends on nothing trained")
     try:
+        stored = construction.stored(maker, view)
+        prediction = Value(stored.name, view.shape, stored.kind)
         if loss == "mse":
             network.mean_squared_error("loss", prediction, network.input("target", *view.shape))
         else:
             labels = network.input("labels", *view.shape[:-1])
             network.softmax_cross_entropy("loss", prediction, labels)
-    except NetworkError as error:
+    except (NetworkError, Unsupported) as error:
         raise ExportError(f"{path}: {loss} cannot be added: {error}") from None
 
 

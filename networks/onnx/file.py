@@ -123,11 +123,14 @@ def _external(path: Path, tensor: TensorProto, most_bytes: int) -> bytes:
         raise ExportError(f"{what} lies at {location!r}, not in the folder of the model")
     file, folder = path.parent.joinpath(*parts), path.parent.resolve()
     try:
-        offset = int(keys.get("offset", "0"))
-        size_bytes = file.stat().st_size
-        length = int(keys["length"]) if "length" in keys else size_bytes - offset
+        offset, length = int(keys.get("offset", "0")), int(keys.get("length", "-1"))
+    except ValueError:
+        raise ExportError(f"{what} has an offset or a length that is no number") from None
+    try:
         if not file.resolve().is_relative_to(folder) or not file.is_file():
-            raise ExportError(f"{what} lies at {location!r}, not in the folder of the model")
+            raise ExportError(f"{what} lies at {location!r}, which is no file of its folder")
+        size_bytes = file.stat().st_size
+        length = length if "length" in keys else size_bytes - offset
         if offset < 0 or length < 0 or offset + length > size_bytes or length > most_bytes:
             raise ExportError(
                 f"{what} is {length} bytes from {offset} on; {location} has {size_bytes}"
@@ -137,5 +140,3 @@ def _external(path: Path, tensor: TensorProto, most_bytes: int) -> bytes:
             return stream.read(length)
     except OSError as error:
         raise ExportError(f"{what} in {location}: {error.strerror or error}") from None
-    except ValueError:
-        raise ExportError(f"{what} has an offset or a length that is no number") from None

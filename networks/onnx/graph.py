@@ -131,7 +131,7 @@ class OnnxGraph:
             if name not in self._tensors:
                 self._tensors[name] = meta_of(np.float32, shape)
         node = Node(
-            name=operation.name,
+            name=operation.name.strip("/").replace("/", ".") or operation.kind,
             target=f"aten.{target}",
             arguments=arguments,
             outputs=tuple(shapes),
@@ -194,10 +194,12 @@ class OnnxGraph:
         translation(OnnxOperation.of(node, self._version, self))
 
     def _output_types(self, node: NodeProto) -> dict[str, TypeProto]:
+        from onnx.checker import ValidationError
         from onnx.defs import SchemaError, get_schema
         from onnx.shape_inference import InferenceError, infer_node_outputs
 
-        if node.op_type == "Gelu":  # sets before 20 lack it
+        if node.op_type == "Gelu" and self._version < 20 and len(node.input) == 1:
+            # This set lacks it; it was composed.
             return {node.output[0]: self._types[node.input[0]]}
         types = {name: self._types[name] for name in node.input if name}
         stated = {
@@ -210,8 +212,10 @@ class OnnxGraph:
             found = infer_node_outputs(schema, node, types, stated, opset_imports=self._sets)
         except SchemaError:
             raise Unsupported("not among the operations that can be trained here") from None
+        except ValidationError as error:
+            raise Unsupported(f"it is not valid: {_first_line(error)}") from None
         except (InferenceError, RuntimeError, ValueError, TypeError, KeyError) as error:
-            raise Unsupported(f"its shapes do not fit: {_last_words(error)}") from None
+            raise Unsupported(f"its shapes do not fit: {_first_line(error)}") from None
         for name in filter(None, node.output):
             if name not in found or _fixed_shape(found[name]) is None:
                 raise Unsupported(f"the shape of its result {name} is not fixed")
@@ -273,7 +277,6 @@ def _place(name: str) -> str:
     return f"node {name}"
 
 
-def _last_words(error: Exception) -> str:
-    """The last line of a message, which says what is wrong."""
+def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    return lines[0] if lines else type(error).__name__

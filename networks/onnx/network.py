@@ -70,7 +70,7 @@ def read_onnx(path: Path, batch: int | None, loss: Loss | None) -> tuple[Network
     roles = Roles.of(nodes, file.initializers, constants)
     inputs = _inputs(path, graph, batch or 1, file.initializers)
     translation = OnnxGraph(path, file.model.opset_import, roles, inputs, read)
-    nodes = [node for node in nodes if node.op_type != "Constant"]
+    nodes = [node for node in nodes if constants.keys().isdisjoint(node.output)]
     found = translation.translated(nodes, outputs)
     network, source = network_of(
         path, file.sha256, found.program, found.weights, found.constants, loss, found.refusals

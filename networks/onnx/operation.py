@@ -60,9 +60,8 @@ class OnnxOperation:
         except ValueError as error:
             raise Unsupported(f"its attributes cannot be read: {error}") from None
         outputs = tuple(node.output)
-        name = node.name or outputs[0]
         return cls(
-            name.strip("/").replace("/", ".") or node.op_type,
+            node.name or outputs[0],
             node.op_type,
             version,
             tuple(node.input),
