@@ -473,7 +473,7 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
         (one("PRelu", "scale"), "not among the operations"),
         (one("Slice", "four one"), "its result is empty"),
         (one("Softmax", axis=9), "its shapes do not fit|its axes are"),
-        (one("Reshape", "shape"), r"it makes the shape \(3, 5\) of \(4, 4\)"),
+        (one("Reshape", "shape"), r"it makes shape \(3, 5\) of \(4, 4\)"),
         (one("Expand", "shape"), "its shapes do not fit"),
         (one("Pad", "sides", mode="reflect"), "it pads by reflect"),
         ((node("Dropout", "x", "z y"),), "which only training has"),
