@@ -21,6 +21,9 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
 
 _STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
 
+_HIDING = -1e4
+"""A number so low stands in a mask that is added to scores, and in no weight."""
+
 
 @dataclass(frozen=True)
 class Roles:
@@ -39,9 +42,9 @@ class Roles:
     ) -> Roles:
         """Divide the initializers by the nodes that read them.
 
-        A number without axes is a constant, as is a mask with an infinity: exporters state
-        epsilons and exponents so. What is a statistic anywhere is trained nowhere: exporters keep
-        equal arrays once, and read them through ``Identity``.
+        A number without axes is a constant (exporters state epsilons and exponents so), as is a
+        mask that is added to scores. What is a statistic anywhere is trained nowhere: exporters
+        keep equal arrays once, and read them through ``Identity``.
         """
         read, statistics = set(), set()
         alias: dict[str, str] = {}
@@ -67,4 +70,4 @@ class Roles:
 
 def _is_trainable(array: NDArray[Any]) -> bool:
     has_numbers = array.ndim > 0 and array.size > 0
-    return array.dtype == np.float32 and has_numbers and bool(np.isfinite(array).all())
+    return array.dtype == np.float32 and has_numbers and float(array.min()) > _HIDING

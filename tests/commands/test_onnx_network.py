@@ -15,7 +15,7 @@ from tests.support.networks.onnx_files import evaluated, initializers_of, model,
 
 pytestmark = pytest.mark.slow
 
-SAMPLES, RATE = 4, 0.05
+SAMPLES, RATE = 4, 0.3
 
 
 def run(directory: Path, *words: str) -> int:

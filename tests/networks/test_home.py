@@ -256,6 +256,7 @@ def frozen_but(network: Network, *trained: str) -> TrainingStep:
     return with_parameters_in_storage(training_step(network))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step",
     [

@@ -18,6 +18,7 @@ from networks.exported.errors import ExportError
 from networks.models import ModelError, build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
+from replay.directory import has_trained_model
 from tests.support.failures import sentence_of
 from tests.support.networks.onnx_files import evaluated, initializers_of, model, node, saved, tensor
 from tests.support.networks.training import execute, gradients
@@ -399,11 +400,20 @@ def test_initializers_are_trained_and_statistics_are_not(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1e4])
+def test_a_mask_is_not_trained(hidden: float, path: Path) -> None:
+    mask = np.triu(np.full((4, 4), hidden, np.float32), 1)
+    layers = (node("Add", "x mask", "a"), node("Softmax", "a"))
+    saved(path, classifier(*layers, mask=mask))
+    assert "mask" not in trained(build_model(str(path), loss="mse"))
+
+
 def test_train_and_lora_select_what_is_trained(path: Path) -> None:
     saved(path, classifier())
     assert trained(build_model(str(path), loss="mse", train=["norm"])) == {"scale", "shift"}
     step = build_model(str(path), loss="mse", lora="2")
     assert trained(step) == {adapter.name for adapter in step.adapters} != set()
+    assert not has_trained_model(step)
 
 
 def test_what_is_a_statistic_anywhere_is_not_trained(path: Path) -> None:
