@@ -19,7 +19,14 @@ import torch
 from benchmarks.machine import package_version, solver_versions
 from benchmarks.networks.cases import BATCH, Case, cases
 from benchmarks.networks.commands import CommandFailed
-from benchmarks.networks.measuring import SHARES, STEPS, Row, difference_from_built_in, measure
+from benchmarks.networks.measuring import (
+    FACTORS,
+    SHARE,
+    STEPS,
+    Row,
+    difference_from_built_in,
+    measure,
+)
 from benchmarks.pages import Page, Table
 from benchmarks.publish import command_line, publish, report_progress
 from devices.documents.readable import size
@@ -29,7 +36,8 @@ _LIBRARIES = ("torchvision", "timm", "transformers")
 _INTERRUPTED = "the run was ended before"
 
 _TEXT = f"""
-Each network is a PyTorch module, batch {BATCH}, written by `torch.export`. The commands `profile`
+Each network is a PyTorch module, batch {BATCH} (MLPerf Tiny's autoencoder: 8), written by
+`torch.export`. The commands `profile`
 (one block, on this computer), `solve` (at most {{limit:g}} s) and `run` take it from there. Images
 have 64 × 64 pixels unless the network fixes another size. Dropout is 0, so that both sides compute
 the same; parameters and inputs are random.{{earlier}}
@@ -39,12 +47,11 @@ _EARLIER = """ {count} of the {rows} networks were measured by earlier runs of t
 rows `--record` has kept.
 """
 
-_SHARE, *_MORE = (f"{100 * share:.0f} %" for share in SHARES)
-
 _SCHEDULE_TEXT = f"""
-The budget is {_SHARE} of the peak of the step without a budget. It is marked with a star if no
-schedule was found for that: it is then the smallest for which `solve` found one, or the first of
-{", ".join(_MORE)} for which it did. *Least* is the largest operation's own tensors and workspace;
+The budget is {100 * SHARE:.0f} % of the peak of the step without a budget. It is marked with a star
+if no schedule was found for that: it is then the first of {", ".join(map(str, FACTORS))} times the
+smallest budget that `solve` names, and the peak, for which one was found. Parameters are in RAM.
+*Least* is the largest operation's own tensors and workspace;
 no schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
 proven distance from the least energy. *Import* is reading the file and deriving the backward pass;
 *solve* is the whole command. *Load* is the machine's load average over one minute.
