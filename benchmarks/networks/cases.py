@@ -15,7 +15,8 @@ from benchmarks.networks.modules import Classifier, Reproduction
 
 BATCH = 2
 
-# Batch norm of two numbers gives ±1, whatever they are: all gradients before it are rounding errors.
+# Batch norm of two numbers gives ±1, whatever they are, so that gradients before it are rounding
+# errors.
 _BATCH_OF_ROWS = 8
 _SEED = 0
 _TOKENS = 16
