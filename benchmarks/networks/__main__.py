@@ -37,8 +37,9 @@ _INTERRUPTED = "the run was ended before"
 
 _TEXT = f"""
 Each network is a PyTorch module, batch {BATCH} (MLPerf Tiny's autoencoder: 8), written by
-`torch.export`. The commands `profile` (one block, on this computer), `solve` (at most {{limit:g}} s)
-and `run` take it from there. Images have 64 × 64 pixels unless the network fixes another size.
+`torch.export`. The commands `profile` (one block, on this computer), `solve` (at most
+{{limit:g}} s) and `run` take it from there. Images have 64 × 64 pixels unless the network fixes
+another size.
 Dropout is 0, so that both sides compute the same; parameters and inputs are random.{{earlier}}
 """
 
