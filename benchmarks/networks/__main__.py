@@ -64,8 +64,9 @@ The scheduled step is run {STEPS} times on the same samples with SGD. *Values* a
 checksums of loss, gradients and parameters equal those of the unscheduled step, after each step.
 *Gradients* is the largest relative norm, over all parameters, of the first step's difference from
 PyTorch in float64; beside it the same of PyTorch in float32. *Losses* is the largest relative
-difference of a loss from PyTorch's (float32, eager) over all steps. Batch norm of two samples
-enlarges rounding errors, step by step. The gradient of a bias before batch norm is zero; with such
+difference of a loss from PyTorch's (float32, eager) over all steps; beside it the same of
+PyTorch in float32 from PyTorch in float64. Batch norm of few numbers enlarges rounding errors, step
+by step. The gradient of a bias before batch norm is zero; with such
 biases, as in MLPerf Tiny, *gradients* is their rounding error on both sides.
 """
 
@@ -188,7 +189,7 @@ def _schedule_cells(row: Row) -> tuple[str, ...]:
 def _values(rows: Sequence[Row]) -> Table:
     head = (
         *("network", "values", "gradients", "gradients, PyTorch"),
-        *("first loss", "last loss", "last loss, PyTorch", "losses"),
+        *("first loss", "last loss", "last loss, PyTorch", "losses", "losses, PyTorch"),
     )
     return Table(head, [_value_cells(row) for row in rows], "Values", _VALUES_TEXT)
 
@@ -204,6 +205,7 @@ def _value_cells(row: Row) -> tuple[str, ...]:
         f"{ours[-1]:.6f}",
         f"{theirs[-1]:.6f}",
         f"{row.loss_difference:.1e}",
+        f"{row.pytorch_loss_difference:.1e}",
     )
 
 

@@ -8,7 +8,7 @@ import math
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ class Row:
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
     budget.
-    ``losses`` are this project's and PyTorch's; ``load`` is the average over one minute at the end.
+    ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of PyTorch's from
+    those in float64. ``load`` is the average over one minute at the end.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Row:
     difference: float
     pytorch_difference: float
     losses: tuple[tuple[float, ...], tuple[float, ...]]
+    pytorch_loss_difference: float
     load: float
     backward: pytorch.Backward
 
@@ -93,9 +95,8 @@ class Row:
 
     @property
     def loss_difference(self) -> float:
-        """Largest relative difference of the losses over all steps."""
-        pairs = zip(*self.losses, strict=True)
-        return max(abs(ours - theirs) / abs(theirs) for ours, theirs in pairs)
+        """That of this project's losses from PyTorch's."""
+        return relative_difference(*self.losses)
 
 
 def measure(case: Case, limit_s: float) -> Row:
@@ -119,7 +120,9 @@ def measure(case: Case, limit_s: float) -> Row:
         commands.profile()
         solved = _solve(commands, limit_s)
         report, gradients = _run(commands, solved, inputs, directory)
-    true = pytorch.double_gradients(module, inputs)
+    double = pytorch.in_double(module, inputs)
+    true = pytorch.step_gradients(*double)
+    losses = tuple(pytorch.losses(module, inputs, STEPS))
     peak_bytes = replay(solved.graph, keep_everything(solved.graph)).peak_bytes
     schedule = solved.schedule
     assert schedule.budget is not None
@@ -143,7 +146,8 @@ def measure(case: Case, limit_s: float) -> Row:
         is_identical=all(check.identical for check in report.values),
         difference=pytorch.largest_difference(gradients, true),
         pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
-        losses=(_finite(report), tuple(pytorch.losses(module, inputs, STEPS))),
+        losses=(_finite(report), losses),
+        pytorch_loss_difference=relative_difference(losses, pytorch.losses(*double, STEPS)),
         load=load_average(),
         backward=pytorch.measure_backward(module, inputs),
     )
@@ -169,6 +173,11 @@ def difference_from_built_in(case: Case) -> str:
     if not more and not fewer:
         return f"the same {len(keys[1])} operations in another order"
     return f"only imported: {_listed(more)}; only built in: {_listed(fewer)}"
+
+
+def relative_difference(found: Sequence[float], true: Sequence[float]) -> float:
+    """Largest relative difference of two courses."""
+    return max(abs(a - b) / abs(b) for a, b in zip(found, true, strict=True))
 
 
 def _listed(keys: Counter[str]) -> str:
