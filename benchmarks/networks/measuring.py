@@ -51,9 +51,8 @@ class Row:
     ``peak_bytes`` is that of the step without a budget, of which ``resident_bytes`` are parameters.
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
-    budget.
-    ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of PyTorch's from
-    those in float64. ``load`` is the average over one minute at the end.
+    budget. ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of
+    PyTorch's from those in float64. ``load`` is the average over one minute at the end.
     """
 
     name: str
