@@ -19,7 +19,14 @@ import torch
 from benchmarks.machine import package_version, solver_versions
 from benchmarks.networks.cases import BATCH, Case, cases
 from benchmarks.networks.commands import CommandFailed
-from benchmarks.networks.measuring import SHARES, STEPS, Row, difference_from_built_in, measure
+from benchmarks.networks.measuring import (
+    FACTORS,
+    SHARE,
+    STEPS,
+    Row,
+    difference_from_built_in,
+    measure,
+)
 from benchmarks.pages import Page, Table
 from benchmarks.publish import command_line, publish, report_progress
 from devices.documents.readable import size
@@ -29,25 +36,27 @@ _LIBRARIES = ("torchvision", "timm", "transformers")
 _INTERRUPTED = "the run was ended before"
 
 _TEXT = f"""
-Each network is a PyTorch module, batch {BATCH}, written by `torch.export`. The commands `profile`
-(one block, on this computer), `solve` (at most {{limit:g}} s) and `run` take it from there. Images
-have 64 × 64 pixels unless the network fixes another size. Dropout is 0, so that both sides compute
-the same; parameters and inputs are random.{{earlier}}
+Each network is a PyTorch module, batch {BATCH} (MLPerf Tiny's autoencoder: 8), written by
+`torch.export`. The commands `profile` (one block, on this computer), `solve` (at most
+{{limit:g}} s) and `run` take it from there. Images have 64 × 64 pixels unless the network fixes
+another size.
+Dropout is 0, so that both sides compute the same; parameters and inputs are random.{{earlier}}
 """
 
-_EARLIER = """ {count} of the {rows} networks were measured by earlier runs of this command, whose
-rows `--record` has kept.
-"""
+_EARLIER = """
 
-_SHARE, *_MORE = (f"{100 * share:.0f} %" for share in SHARES)
+{count} of the {rows} networks were measured by earlier runs of this command;
+`--record` has kept their rows."""
 
 _SCHEDULE_TEXT = f"""
-The budget is {_SHARE} of the peak of the step without a budget. It is marked with a star if no
-schedule was found for that: it is then the smallest for which `solve` found one, or the first of
-{", ".join(_MORE)} for which it did. *Least* is the largest operation's own tensors and workspace;
-no schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
-proven distance from the least energy. *Import* is reading the file and deriving the backward pass;
-*solve* is the whole command. *Load* is the machine's load average over one minute.
+The budget is {100 * SHARE:.0f} % of the peak of the step without a budget. It is marked with a star
+if no schedule was found for that: it is then the first of {", ".join(map(str, FACTORS))} times the
+smallest budget that `solve` names, and the peak, for which one was found. Parameters are in RAM.
+*Least* is the sum of what is in RAM when the step begins, or that of the largest operation; no
+schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
+distance from the energy that is proven to be the least. *Import* is reading the file and deriving
+the backward pass; *solve* is the whole command. *Load* is the machine's load average over one
+minute.
 """
 
 _VALUES_TEXT = f"""
@@ -55,8 +64,9 @@ The scheduled step is run {STEPS} times on the same samples with SGD. *Values* a
 checksums of loss, gradients and parameters equal those of the unscheduled step, after each step.
 *Gradients* is the largest relative norm, over all parameters, of the first step's difference from
 PyTorch in float64; beside it the same of PyTorch in float32. *Losses* is the largest relative
-difference of a loss from PyTorch's (float32, eager) over all steps. Batch norm of two samples
-enlarges rounding errors, step by step. The gradient of a bias before batch norm is zero; with such
+difference of a loss from PyTorch's (float32, eager) over all steps; beside it the same of
+PyTorch in float32 from PyTorch in float64. Batch norm of few numbers enlarges rounding errors, step
+by step. The gradient of a bias before batch norm is zero; with such
 biases, as in MLPerf Tiny, *gradients* is their rounding error on both sides.
 """
 
@@ -91,7 +101,7 @@ def _measure(arguments: argparse.Namespace) -> Page:
     earlier = 0
     if arguments.record is not None:
         arguments.record.mkdir(parents=True, exist_ok=True)
-        earlier = sum((arguments.record / f"{case.name}.json").exists() for case in asked)
+        earlier = len(_recorded(asked, arguments.record))
     rows, missing = _rows(asked, arguments.limit, arguments.record)
     tables = [_schedules(rows), _values(rows), _work(rows)]
     if built_in := [case for case in asked if case.built_in is not None]:
@@ -115,33 +125,39 @@ def _rows(
     asked: Sequence[Case], limit_s: float, record: Path | None
 ) -> tuple[list[Row], Mapping[str, str]]:
     """Rows, and why networks have none. Rows of the record are not measured again."""
-    rows: list[Row] = []
+    rows = {} if record is None else _recorded(asked, record)
     missing: dict[str, str] = {}
     try:
         for case in asked:
-            recorded = None if record is None else record / f"{case.name}.json"
-            if recorded is not None and recorded.exists():
-                rows.append(Row.read(recorded))
+            if case.name in rows:
                 continue
             if not case.is_installed:
                 missing[case.name] = f"{case.library} is not installed"
                 continue
             report_progress(f"{case.name}: …")
             try:
-                row = measure(case, limit_s)
+                row = rows[case.name] = measure(case, limit_s)
             except (CommandFailed, JoulewrightError) as error:
                 missing[case.name] = str(error)
                 report_progress(f"{case.name}: {error}")
                 continue
-            rows.append(row)
-            if recorded is not None:
-                row.write(recorded)
+            if record is not None:
+                row.write(_record_of(case, record))
             for cells in (_schedule_cells(row), _value_cells(row), _work_cells(row)):
                 report_progress("  ".join(cells))
     except KeyboardInterrupt:
-        found = {row.name for row in rows} | set(missing)
+        found = {*rows, *missing}
         missing |= {case.name: _INTERRUPTED for case in asked if case.name not in found}
-    return rows, missing
+    return [rows[case.name] for case in asked if case.name in rows], missing
+
+
+def _recorded(asked: Sequence[Case], record: Path) -> dict[str, Row]:
+    paths = {case.name: _record_of(case, record) for case in asked}
+    return {name: Row.read(path) for name, path in paths.items() if path.exists()}
+
+
+def _record_of(case: Case, record: Path) -> Path:
+    return record / f"{case.name}.json"
 
 
 def _schedules(rows: Sequence[Row]) -> Table:
@@ -173,7 +189,7 @@ def _schedule_cells(row: Row) -> tuple[str, ...]:
 def _values(rows: Sequence[Row]) -> Table:
     head = (
         *("network", "values", "gradients", "gradients, PyTorch"),
-        *("first loss", "last loss", "last loss, PyTorch", "losses"),
+        *("first loss", "last loss", "last loss, PyTorch", "losses", "losses, PyTorch"),
     )
     return Table(head, [_value_cells(row) for row in rows], "Values", _VALUES_TEXT)
 
@@ -189,6 +205,7 @@ def _value_cells(row: Row) -> tuple[str, ...]:
         f"{ours[-1]:.6f}",
         f"{theirs[-1]:.6f}",
         f"{row.loss_difference:.1e}",
+        f"{row.pytorch_loss_difference:.1e}",
     )
 
 

@@ -63,10 +63,12 @@ def step_gradients(module: nn.Module, inputs: Mapping[str, Tensor]) -> Gradients
     return {name: _array(each.grad) for name, each in module.named_parameters() if _has(each)}
 
 
-def double_gradients(module: nn.Module, inputs: Mapping[str, Tensor]) -> Gradients:
-    """Gradients of the first step in float64."""
+def in_double(
+    module: nn.Module, inputs: Mapping[str, Tensor]
+) -> tuple[nn.Module, Mapping[str, Tensor]]:
+    """The module and its inputs in float64."""
     doubled = {k: v.double() if v.is_floating_point() else v for k, v in inputs.items()}
-    return step_gradients(copy.deepcopy(module).double(), doubled)
+    return copy.deepcopy(module).double(), doubled
 
 
 def largest_difference(found: Gradients, true: Gradients) -> float:

@@ -13,7 +13,12 @@ from torch import nn
 
 from benchmarks.networks.cases import cases
 from benchmarks.networks.measuring import Row, difference_from_built_in, measure
-from benchmarks.networks.pytorch import double_gradients, largest_difference, measure_backward
+from benchmarks.networks.pytorch import (
+    in_double,
+    largest_difference,
+    measure_backward,
+    step_gradients,
+)
 from benchmarks.networks.pytorch import losses as pytorch_losses
 
 FEATURES = 16
@@ -48,7 +53,7 @@ def test_memory_and_work_of_pytorch_are_counted() -> None:
 def test_differences_of_gradients_are_relative() -> None:
     inputs = {"x": torch.ones(1, FEATURES)}
     module = Squares()
-    true = double_gradients(module, inputs)
+    true = step_gradients(*in_double(module, inputs))
     assert largest_difference(true, true) == 0
     doubled = {name: 2 * gradient for name, gradient in true.items()}
     assert largest_difference(doubled, true) == pytest.approx(1, rel=1e-4)
