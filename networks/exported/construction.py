@@ -65,7 +65,7 @@ class Construction:
         self._constants: dict[str, NDArray[Any]] = {}
         self._same_constants: dict[tuple[tuple[int, ...], bytes], str] = {}
         self._learning: set[str] = set()
-        self._weights, self._constant_weights = weights, constants
+        self._weights = weights
         self.counters: list[str] = []
         """Names of whole-number buffers that count the steps."""
         self.log_softmaxes: set[str] = set()
