@@ -50,7 +50,7 @@ def computed(
     try:
         with np.errstate(all="ignore"):
             found = np.asarray(function(arguments, shape))
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
         return None  # an argument that is missing, not known here, or not valid
     if found.shape != shape:
         return None

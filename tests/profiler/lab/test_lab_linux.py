@@ -161,12 +161,12 @@ def test_the_board_has_the_described_processor_and_memory(board: Transport) -> N
 def test_repeated_runs_take_the_same_processor_time(board: Transport) -> None:
     """An instruction takes the same emulated time whatever else the host does.
 
-    So does a loop, except for the interrupts that arrive in it.
+    So does a loop, except for the interrupts that arrive in it, which only add time.
     """
     loop = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done"
     script = f"{loop}; cat /proc/$$/schedstat"
     runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(5))
-    assert runs_ns[2] / runs_ns[0] < 1.05
+    assert runs_ns[1] / runs_ns[0] < 1.05
 
 
 # --- card -----------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def test_erased_flash_has_all_bits_set() -> None:
     [
         ("bytes=1024 offset=0", "scratch at 0x00 would overwrite the program, which ends at 0x"),
         ("bytes=1024 offset=262144", "beyond the medium, which has 256 KiB"),
-        ("bytes=512 offset=131072", "multiples of 1024 bytes"),
+        ("bytes=512 offset=172032", "multiples of 1024 bytes"),
     ],
 )
 def test_scratch_over_the_program_or_beyond_the_flash_is_refused(
