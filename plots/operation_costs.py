@@ -80,7 +80,8 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("add", "gradient", "multiply", "add_number", "multiply_number"),
-                *("broadcast_add", "broadcast_multiply", "reduce", "rotary"),
+                *("broadcast_add", "broadcast_multiply", "broadcast_select"),
+                *("reduce", "rotary"),
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
                 *("square", "square_root", "pad"),
                 *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),

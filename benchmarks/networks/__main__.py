@@ -53,7 +53,8 @@ The budget is {100 * SHARE:.0f} % of the peak of the step without a budget. It i
 if no schedule was found for that: it is then the first of {", ".join(map(str, FACTORS))} times the
 smallest budget that `solve` names, and the peak, for which one was found. Parameters are in RAM.
 *Least* is the sum of what is in RAM when the step begins, or that of the largest operation; no
-schedule needs less. *Extra energy* is relative to computing every operation once. *Gap* is the
+schedule needs less. *Extra energy* is relative to computing every operation once; energy
+is estimated, nominal power × time, and never measured here. *Gap* is the
 distance from the energy that is proven to be the least. *Import* is reading the file and deriving
 the backward pass; *solve* is the whole command. *Load* is the machine's load average over one
 minute.

@@ -70,6 +70,23 @@ define(
     in_place={"input_gradient": "output_gradient"},
 )
 
+
+def _define_select(entry: str, source: str, target: str) -> None:
+    define(
+        KINDS,
+        f"broadcast_select.{entry}",
+        _SIZES,
+        lambda a: (_large(a, source), _small(a, "shown")),
+        lambda a: (_large(a, target),),
+        lambda a: _work(1, a),
+        in_place={target: source},
+    )
+
+
+# Elements where ``shown`` is not 0, and 0 elsewhere: unlike a product, also of infinities.
+_define_select("forward", "input", "output")
+_define_select("input_gradient", "output_gradient", "input_gradient")
+
 # Sums along ``outer`` and ``between``, times a factor (1, or that of a mean).
 define(
     KINDS,

@@ -73,10 +73,10 @@ class Construction:
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
         self.parts: dict[str, Mapping[int, View]] = {}
-        """Of tensors that were never joined: their parts along the first axis, by number."""
+        """Parts along the first axis, by number, of tensors that no layer has joined yet."""
         self.padded: dict[str, tuple[View, tuple[int, ...], tuple[int, ...]]] = {}
-        """Of tensors that were never padded, since only convolutions read them: the tensor without
-        padding, and the zeros before and after it along the last axes."""
+        """Padding that convolutions have taken over: the tensor without it, and the zeros before
+        and after it along the last axes."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
@@ -162,7 +162,7 @@ class Construction:
         return True
 
     def _has_other_reader(self, node: Node) -> bool:
-        """Whether the tensor that a node changes is kept, or read after it."""
+        """Whether a node in place changes a buffer, or a tensor that later nodes read."""
         first = node.reads[:1]
         return bool(set(first) & (self._read_after(node) | {*self.program.buffers}))
 

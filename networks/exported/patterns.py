@@ -111,7 +111,7 @@ def rotary(c: Construction, node: Node) -> View | None:
             if known != [False, True, False, True] or source in c.overwritten:
                 continue
             x = c.views[source]
-            if _is_turned(c, halves, x):
+            if c.meta(node).shape == x.shape and _is_turned(c, halves, x):
                 return _rotated(c, node, x, c.named(cosine), c.named(sine))
     return None
 
@@ -141,7 +141,7 @@ def _rotated(c: Construction, node: Node, x: View, cosine: View, sine: View) -> 
     *before, last = x.stored_axes
     if last != len(x.shape) - 1 or x.strides[last] != 1:
         return None
-    angles = [each.expanded(x.shape) for each in (cosine, sine)]
+    angles = [c.expanded(each, x.shape) for each in (cosine, sine)]
     repeated = [[each.strides[axis] == 0 for axis in before] for each in angles]
     sizes = sizes_of(BEFORE_FEATURES, [x.shape[axis] for axis in before], repeated[0])
     if sizes is None or repeated[0] != repeated[1] or any(not a.strides[last] for a in angles):

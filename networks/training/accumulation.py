@@ -60,7 +60,7 @@ Of operations whose only attribute is the number of elements, it is that one; of
 repeated operand, the first axis that is not 1; of a single matrix product, the rows.
 """
 
-_REPEATING = ("broadcast_add", "broadcast_multiply", "reduce", "rotary")
+_REPEATING = ("broadcast_add", "broadcast_multiply", "broadcast_select", "reduce", "rotary")
 _COPYING = ("strided_copy", "pad")
 _AXES = range(6)
 _SEED_STRIDE = 0x85EBCA6B  # odd, and not that of steps (executor.c)

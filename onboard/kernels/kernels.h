@@ -92,6 +92,8 @@ void jw_broadcast_add_forward(const jw_call *call);
 void jw_broadcast_add_addend_gradient(const jw_call *call);
 /* input: large, factor: small -> output: large, or the same for gradients */
 void jw_broadcast_multiply(const jw_call *call);
+/* input: large, shown: small -> output: large, or the same for gradients */
+void jw_broadcast_select(const jw_call *call);
 /* input: large, output_gradient: large -> factor_gradient: small */
 void jw_broadcast_multiply_factor_gradient(const jw_call *call);
 /* input: large -> output: small, the sum times the scalar factor */

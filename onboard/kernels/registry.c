@@ -39,6 +39,8 @@ const jw_kernel jw_kernels[] = {
     {"broadcast_multiply.factor_gradient", 4, 0, jw_broadcast_multiply_factor_gradient, NULL},
     {"broadcast_multiply.forward", 4, 0, jw_broadcast_multiply, NULL},
     {"broadcast_multiply.input_gradient", 4, 0, jw_broadcast_multiply, NULL},
+    {"broadcast_select.forward", 4, 0, jw_broadcast_select, NULL},
+    {"broadcast_select.input_gradient", 4, 0, jw_broadcast_select, NULL},
     {"clamp.forward", 1, 2, jw_clamp_forward, NULL},
     {"clamp.input_gradient", 1, 2, jw_clamp_input_gradient, NULL},
     {"concat.forward", 3, 0, jw_concat_forward, NULL},

@@ -46,6 +46,8 @@ _SHARED_ENTRIES = {
     "batch_norm_frozen.parameter_gradient": "jw_batch_norm_parameter_gradient",
     "broadcast_multiply.forward": "jw_broadcast_multiply",
     "broadcast_multiply.input_gradient": "jw_broadcast_multiply",
+    "broadcast_select.forward": "jw_broadcast_select",
+    "broadcast_select.input_gradient": "jw_broadcast_select",
     "dropout.forward": "jw_dropout",
     "dropout.input_gradient": "jw_dropout",
     "embedding_padded.forward": "jw_embedding_forward",

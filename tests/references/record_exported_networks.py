@@ -514,8 +514,11 @@ class Arithmetic(nn.Module):
         x = x + functional.gelu(x, approximate="tanh")
         x = x.clamp(-0.2, 0.9) + x.pow(3) * torch.tensor([0.5]) - torch.rsqrt(x.square() + 1.0)
         x = x - x.mean((0,), keepdim=True) + torch.stack((x, 1 - x), dim=1).sum(1)
+        hidden = x.masked_fill(self.mask == 0, -torch.inf)
+        hidden = hidden.masked_fill(self.mask == 0, -torch.inf).softmax(1)
+        x = x + hidden + torch.where(self.mask > 0, hidden, torch.inf).clamp(max=0.5)
         x = x.masked_fill(self.mask == 0, 0.25) + torch.where(self.mask > 0, x, -x)
-        return functional.cross_entropy(self.out(x) - x.sum().neg(), labels)
+        return functional.cross_entropy(self.out(torch.tanh(x)) - x.sum().neg() / 8, labels)
 
 
 class ComposedLoss(nn.Module):

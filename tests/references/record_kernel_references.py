@@ -347,6 +347,19 @@ def _broadcast(
     return build
 
 
+def _select(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x, shown = _large(a, draw).requires_grad_(), (_small(a, draw) > 0).double()
+    output = torch.where(shown[:, None, :] > 0, x, 0)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "shown": shown,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _reduce(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     x = _large(a, draw).requires_grad_()
     output = x.sum(dim=(0, 2)) * scalars["factor"]
@@ -840,6 +853,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "reciprocal_root": _positive(torch.rsqrt),
     "broadcast_add": _broadcast("addend", torch.add),
     "broadcast_multiply": _broadcast("factor", torch.mul),
+    "broadcast_select": _select,
     "reduce": _reduce,
     "rotary": _rotary,
     "binary_cross_entropy": _binary_cross_entropy,
@@ -1126,7 +1140,7 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         *((family, {"elements": elements}) for family in _FUNCTIONS for elements in (1, 301)),
         *(
             (family, dict(zip(_LARGE, sizes, strict=True)))
-            for family in ("broadcast_add", "broadcast_multiply", "reduce")
+            for family in ("broadcast_add", "broadcast_multiply", "broadcast_select", "reduce")
             for sizes in ((1, 15, 49, 1), (3, 1, 1, 35), (2, 5, 3, 1), (1, 4, 3, 18), (2, 3, 5, 7))
         ),
         ("embedding_padded", {"rows": 19, "vocabulary": 5, "features": 6, "padding_index": 0}),

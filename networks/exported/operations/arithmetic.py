@@ -18,6 +18,7 @@ from networks.exported.operations.windows import global_average_pool
 from networks.exported.patterns import rms_norm, rotary
 from networks.exported.program import INT64, Node
 from networks.exported.views import View
+from networks.training.network import Value
 
 
 def _add(c: Construction, node: Node) -> None:
@@ -128,14 +129,28 @@ def _chosen(c: Construction, node: Node, mask: NDArray[Any], one: str, other: st
     for name, chosen in ((one, mask), (other, ~mask)):
         number = c.number(node, name)
         if number is None:
-            factor = c.new_constant(node, f"choose_{name}", chosen)
-            terms.append(_pairwise(c, node, "multiply", c.view(node, name), factor))
+            shown = c.new_constant(node, f"shown_{name}", chosen)
+            terms.append(_selected(c, node, c.view(node, name), shown))
         else:
             numbers = np.where(chosen, number, numbers)
     if numbers.any():
         terms.append(c.new_constant(node, "numbers", numbers))
     first, *rest = terms
     return _pairwise(c, node, "add", first, rest[0]) if rest else first
+
+
+def _selected(c: Construction, node: Node, view: View, shown: View) -> View:
+    """The elements of a tensor where ``shown`` is not 0, and 0 elsewhere.
+
+    A product would make NaN of an infinity, which a mask is there to hide.
+    """
+    shape = c.meta(node).shape
+    view = c.expanded(view, shape)
+    if not view.has_all:
+        view = View.whole(c.stored(node, view))
+    small, sizes = _aligned(c, node, view, c.expanded(shown, shape))
+    spec = OpSpec.of("broadcast_select.forward", **sizes)
+    return view.of(c.layer(node, spec, (view.value, small), shape=view.value.shape, part="shown"))
 
 
 def _plus(c: Construction, node: Node, view: View, number: float) -> View:
@@ -162,17 +177,29 @@ def _pairwise(c: Construction, node: Node, family: str, left: View, right: View)
         left, right = right, left
     if not left.has_all:
         left = View.whole(c.stored(node, left))
-    order = left.stored_axes
-    repeated = [right.strides[axis] == 0 for axis in order]
-    other = right.of_axes(order)
-    sizes = sizes_of(BROADCAST, [shape[axis] for axis in order], repeated)
-    if not any(repeated) or sizes is None:
-        return elementwise(c, node, f"{family}.forward", left, left.value, c.stored(node, other))
-    kept = [axis for axis, again in zip(order, repeated, strict=True) if not again]
-    small = c.stored(node, right.of_axes(kept))
+    small, sizes = _aligned(c, node, left, right)
+    if small.elements == left.value.elements:
+        return elementwise(c, node, f"{family}.forward", left, left.value, small)
     spec = OpSpec.of(f"broadcast_{family}.forward", **sizes)
     output = c.layer(node, spec, (left.value, small), shape=left.value.shape)
     return left.of(output)
+
+
+def _aligned(c: Construction, node: Node, large: View, other: View) -> tuple[Value, dict[str, int]]:
+    """The other tensor in the order in which the large one is stored, and the sizes of both.
+
+    Repetitions are left out if the kinds that broadcast have them.
+    """
+    order = large.stored_axes
+    lengths = [large.shape[axis] for axis in order]
+    repeated = [other.strides[axis] == 0 for axis in order]
+    sizes = sizes_of(BROADCAST, lengths, repeated)
+    if sizes is None:
+        every = sizes_of(BROADCAST, lengths, [False] * len(order))
+        assert every is not None, "a tensor without repetitions has a form"
+        return c.stored(node, other.of_axes(order)), every
+    kept = [axis for axis, again in zip(order, repeated, strict=True) if not again]
+    return c.stored(node, other.of_axes(kept)), sizes
 
 
 def _mean(c: Construction, node: Node) -> None:

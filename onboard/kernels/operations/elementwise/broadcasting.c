@@ -72,6 +72,25 @@ void jw_broadcast_multiply(const jw_call *call) {
     }
 }
 
+/* Elements where the small tensor is not 0, and 0 elsewhere, also of infinities and NaNs; the input
+ * gradient is the same map of the output gradient. */
+void jw_broadcast_select(const jw_call *call) {
+    const shape s = shape_of(call->attributes);
+    const jw_index rows = rows_of(&s), length = length_of(&s);
+    const float *x = call->reads[0], *shown = call->reads[1];
+    float *y = call->writes[0];
+    for (jw_index part = 0; part < s.outer * s.middle; part++) {
+        const float *small = shown + part % s.middle * s.inner;
+        const jw_index step = s.inner == 1 ? 0 : 1;
+        for (jw_index r = 0; r < rows; r++, x += length, y += length) {
+            JW_INDEPENDENT
+            for (jw_index i = 0; i < length; i++) {
+                y[i] = small[step * i] == 0.0f ? 0.0f : x[i];
+            }
+        }
+    }
+}
+
 /* Sums of the large tensor, or of its products with `other` if that is not NULL, times `share`. */
 static void sum(const shape *s, const float *large, const float *other, float share, float *small) {
     for (jw_index m = 0; m < s->middle; m++, small += s->inner) {
