@@ -13,6 +13,7 @@ from typing import Any
 
 from devices.errors import ExitCode
 from devices.replay import ReplayReport
+from networks.kinds import Place
 from solver.files.solved import graph_path
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -53,15 +54,17 @@ class Commands:
         model = ("--model", str(self.network), *adapters)
         self._call("profile", "--device", "local", *model, *quick, "--out", str(self._profile))
 
-    def solve(self, budget: str, limit_s: float) -> Solved:
+    def solve(self, budget: str, limit_s: float, parameters_in: Place = "ram") -> Solved:
         out = self.directory / "schedule.json"
         out.unlink(missing_ok=True)
         words = ("--ram-budget", budget, "--time-limit", f"{limit_s:g}", "--out", str(out))
+        words += ("--parameters-in", parameters_in)
         began = time.monotonic()
-        found = self._call("solve", "--profile", str(self._profile), *words, allowed=_SOLVED)
+        self._call("solve", "--profile", str(self._profile), *words, allowed=_SOLVED)
         seconds = time.monotonic() - began
+        schedule = Schedule.model_validate_json(out.read_bytes())
         graph = CostedGraph.model_validate_json(graph_path(out).read_bytes())
-        return Solved(Schedule.model_validate(found), graph, out, seconds)
+        return Solved(schedule, graph, out, seconds)
 
     def run(
         self, solved: Solved, samples: Path, steps: int, gradients: Path | None = None

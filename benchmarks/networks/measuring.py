@@ -26,6 +26,7 @@ from benchmarks.networks.modules import add_adapters
 from benchmarks.solver.command import over_least
 from devices.documents.document import write_atomically
 from devices.replay import ReplayReport
+from networks.kinds import Place
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
@@ -48,7 +49,8 @@ FACTORS = (1.0, 1.02, 1.1, 1.25)
 class Row:
     """What is known about a network.
 
-    ``peak_bytes`` is that of the step without a budget, of which ``resident_bytes`` are parameters.
+    ``peak_bytes`` is that of the step without a budget and with parameters in RAM, of which
+    ``resident_bytes`` are parameters. ``parameters_in`` is their home in the schedule.
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
     budget. ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of
@@ -63,6 +65,7 @@ class Row:
     solve_s: float
     peak_bytes: int
     resident_bytes: int
+    parameters_in: Place
     budget_bytes: int
     least_bytes: int
     scheduled_peak_bytes: int
@@ -117,12 +120,11 @@ def measure(case: Case, limit_s: float) -> Row:
             module = _adapted(module, step, case.lora)
         commands = Commands(path, directory, case.lora)
         commands.profile()
-        solved = _solve(commands, limit_s)
+        plain, solved, parameters_in = _solve(commands, limit_s)
         report, gradients = _run(commands, solved, inputs, directory)
     double = pytorch.in_double(module, inputs)
     true = pytorch.step_gradients(*double)
     losses = tuple(pytorch.losses(module, inputs, STEPS))
-    peak_bytes = replay(solved.graph, keep_everything(solved.graph)).peak_bytes
     schedule = solved.schedule
     assert schedule.budget is not None
     assert schedule.energy_j is not None
@@ -134,8 +136,9 @@ def measure(case: Case, limit_s: float) -> Row:
         parameters=sum(each.numel() for each in module.parameters()),
         import_s=import_s,
         solve_s=solved.seconds,
-        peak_bytes=peak_bytes,
-        resident_bytes=_resident_bytes(solved.graph),
+        peak_bytes=_peak_bytes(plain),
+        resident_bytes=_resident_bytes(plain),
+        parameters_in=parameters_in,
         budget_bytes=schedule.budget.ram_bytes,
         least_bytes=least_ram_bytes(solved.graph)[0],
         scheduled_peak_bytes=schedule.peak_bytes,
@@ -183,9 +186,18 @@ def _listed(keys: Counter[str]) -> str:
     return ", ".join(f"{count} × `{key}`" for key, count in keys.items()) or "none"
 
 
-def _solve(commands: Commands, limit_s: float) -> Solved:
-    """Schedule for a share of the peak, or for the smallest budget for which one is found."""
+def _solve(commands: Commands, limit_s: float) -> tuple[CostedGraph, Solved, Place]:
+    """Schedule for a share of the peak, or for the smallest budget for which one is found.
+
+    Returns the graph with parameters in RAM, the schedule, and the parameters' home in it. They go
+    to storage if no schedule is found with all of them in RAM.
+    """
     solved = commands.solve(f"{SHARE:.0%}", limit_s)
+    plain = solved.graph
+    if solved.schedule.actions:
+        return plain, solved, "ram"
+    budget_bytes = math.floor(SHARE * _peak_bytes(plain))
+    solved = commands.solve(str(budget_bytes), limit_s, "storage")
     smallest_bytes = solved.schedule.smallest_ram_bytes
     budgets = ["100%"]
     if smallest_bytes is not None:
@@ -193,8 +205,12 @@ def _solve(commands: Commands, limit_s: float) -> Solved:
     while not solved.schedule.actions:
         if not budgets:
             raise CommandFailed("solve: found no schedule under any budget")
-        solved = commands.solve(budgets.pop(0), limit_s)
-    return solved
+        solved = commands.solve(budgets.pop(0), limit_s, "storage")
+    return plain, solved, "storage"
+
+
+def _peak_bytes(graph: CostedGraph) -> int:
+    return replay(graph, keep_everything(graph)).peak_bytes
 
 
 def _run(
