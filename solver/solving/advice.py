@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from devices.errors import BuildFailed
+from solver.addresses.plan import plan_addresses
 from solver.annealing import anneal
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.orders import low_memory_orders
@@ -32,6 +33,8 @@ from solver.time_limit import OutOfTime, TimeLimit
 _SEARCH_S = 30.0
 # Shares of it: all schedules of a small graph, annealing; the rest is for programs.
 _ALL_SCHEDULES_SHARE, _ANNEALING_SHARE = 0.2, 0.4
+# Least time for the addresses of the schedule that was found.
+_ADDRESSES_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Advice:
     """What would be feasible, each with everything else unchanged; None where nothing is known.
 
     Attributes:
-        ram_bytes: Smallest RAM budget for which a schedule was found.
+        ram_bytes: Smallest RAM budget for which a schedule was found, with its addresses if the
+            options ask for them.
         ram_bound_bytes: No schedule needs less RAM. Equal to ``ram_bytes`` if that is proven to be
             the smallest.
         op: The op that determines ``ram_bytes``.
@@ -76,7 +80,8 @@ def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) ->
         found, bound = exact
         if found.actions is None or found.value is None:
             return Advice()
-        return Advice(int(found.value), int(bound), _peak_op(problem, found.actions) or op)
+        takes = _with_addresses(problem, options, found.actions, int(found.value), until)
+        return Advice(takes, int(bound), _peak_op(problem, found.actions) or op)
     enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
@@ -92,7 +97,23 @@ def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) ->
     found_bytes = int(search.value)
     bound_bytes = _too_little(problem, options, least - 1, found_bytes, until) + 1
     determined_by = _peak_op(problem, search.actions) if found_bytes > least else None
-    return Advice(ram_bytes=found_bytes, ram_bound_bytes=bound_bytes, op=determined_by or op)
+    takes = _with_addresses(problem, options, search.actions, found_bytes, until)
+    return Advice(ram_bytes=takes, ram_bound_bytes=bound_bytes, op=determined_by or op)
+
+
+def _with_addresses(
+    problem: Problem,
+    options: SolverOptions,
+    actions: tuple[Action, ...],
+    sum_bytes: int,
+    until: float,
+) -> int:
+    """RAM budget for a schedule: its arena, which may be larger than the sum of its tensors."""
+    if not options.addresses:
+        return sum_bytes
+    until = max(until, time.monotonic() + _ADDRESSES_S)
+    plan = plan_addresses(problem.graph, actions, problem.budget.covers, sum_bytes, until)
+    return max(sum_bytes, plan.arena_bytes)
 
 
 def _least_of_all(

@@ -432,6 +432,24 @@ def test_tensors_in_ram_at_the_start_can_exceed_the_budget() -> None:
     assert schedule.limiting_op == "what is in RAM when the step begins"
 
 
+@pytest.mark.slow
+def test_the_smallest_budget_has_room_for_addresses() -> None:
+    sizes = (2, 6, 1, 4, 2, 1, 3, 2, 5, 5)
+    last_reads = {1: "t0", 3: "t1", 6: "t2 t3", 7: "t4", 8: "t6 t7", 9: "t5 t8"}
+    problem = graph(
+        [op(f"op{i}", last_reads.get(i, ""), f"t{i}") for i in range(len(sizes))],
+        [tensor(f"t{i}", size) for i, size in enumerate(sizes)],
+    )
+    only_one = Budget(ram_bytes=5, paging=False, rematerialization=False)
+    options = SolverOptions(order="given", time_limit_s=10.0)
+    advice = solve_graph(problem, only_one, options)
+    # At most 11 bytes are in RAM at a time, but no addresses leave the arena that small.
+    assert (advice.smallest_ram_bound_bytes, advice.smallest_ram_bytes) == (11, 12)
+    for ram_bytes, solved in ((11, False), (12, True)):
+        budget = only_one.model_copy(update={"ram_bytes": ram_bytes})
+        assert bool(solve_graph(problem, budget, options).actions) is solved
+
+
 def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
     schedule = solve_graph(two_layers(), Budget(ram_bytes=25, deadline_s=7.0), EXACT)
     assert schedule.status == "infeasible"
