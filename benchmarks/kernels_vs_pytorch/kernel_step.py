@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from benchmarks.kernels_vs_pytorch.groups import group_of_kind
 from networks.training import TrainingStep
+from networks.training.initial import initial_values
 from replay.lowering.lowering import unscheduled
 from tests.support.onboard.kernels import Array, KernelLibrary, PreparedCall, aligned
 
@@ -20,16 +22,15 @@ class KernelStep:
         self,
         library: KernelLibrary,
         step: TrainingStep,
-        parameters: Iterable[Array],
         inputs: Mapping[str, Array],
     ) -> None:
         plan = unscheduled(step)
         buffers = {address: aligned(size) for address, size in plan.buffer_bytes.items()}
         at = {name: block.address for name, block in plan.inputs.items()}
         at |= {kept.tensor: kept.address for kept in plan.kept if kept.address is not None}
-        for name, value in {**inputs, **dict(zip(_trained(step), parameters, strict=True))}.items():
+        for name, value in {**initial_values(step, 0), **inputs}.items():
             buffers[at[name]][:] = value.reshape(-1).view(np.uint8)
-        self._parameters = [buffers[at[name]] for name in _trained(step)]
+        self._parameters = {name: buffers[at[name]] for name in _trained(step)}
         self._loss = next(
             buffers[probe.block.address] for probe in plan.probes if probe.what == "loss"
         )
@@ -37,7 +38,7 @@ class KernelStep:
         workspace = aligned(self.workspace_bytes)
         self._calls: list[tuple[str, PreparedCall]] = [
             (
-                op.spec.kind,
+                group_of_kind(op.spec.kind),
                 library.prepare(
                     op.spec,
                     [buffers[address] for address in op.reads],
@@ -48,11 +49,11 @@ class KernelStep:
             )
             for op in plan.computes
         ]
-        self.by_kind: dict[str, list[float]] = defaultdict(list)
+        self.by_group: dict[str, list[float]] = defaultdict(list)
 
     @property
-    def parameters(self) -> list[Array]:
-        return [parameter.view(np.float32).copy() for parameter in self._parameters]
+    def parameters(self) -> dict[str, Array]:
+        return {name: value.view(np.float32).copy() for name, value in self._parameters.items()}
 
     @property
     def loss(self) -> float:
@@ -60,14 +61,14 @@ class KernelStep:
 
     def run_s(self) -> float:
         """Run one step. Returns the seconds in its operations."""
-        kinds: dict[str, float] = defaultdict(float)
-        for kind, call in self._calls:
+        groups: dict[str, float] = defaultdict(float)
+        for group, call in self._calls:
             start = time.perf_counter()
             call()
-            kinds[kind] += time.perf_counter() - start
-        for kind, seconds in kinds.items():
-            self.by_kind[kind].append(seconds)
-        return sum(kinds.values())
+            groups[group] += time.perf_counter() - start
+        for group, seconds in groups.items():
+            self.by_group[group].append(seconds)
+        return sum(groups.values())
 
 
 def _trained(step: TrainingStep) -> list[str]:

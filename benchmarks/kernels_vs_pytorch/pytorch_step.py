@@ -1,72 +1,75 @@
-"""Training step of ResNet-18 (CIFAR) in PyTorch."""
+"""Training step in PyTorch, with its time by group of operations."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as functional
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.kernels_vs_pytorch.groups import group_of_aten
 from tests.support.onboard.kernels import Array
 
-
-class _Block(nn.Module):
-    """Two 3 × 3 convolutions and a shortcut."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outer)
-        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outer)
-        self.shortcut = nn.Sequential()
-        if stride != 1 or inner != outer:
-            self.shortcut.append(nn.Conv2d(inner, outer, 1, stride, bias=False))
-            self.shortcut.append(nn.BatchNorm2d(outer))
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = functional.relu(self.norm1(self.conv1(x)), inplace=True)
-        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x), inplace=True)
-
-
-def _resnet18_cifar() -> nn.Sequential:
-    """ResNet-18 with parameters in the order of the model in :mod:`networks.models`."""
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 3, 1, 1, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(inplace=True),
-    ]
-    inner = 64
-    for outer, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-        layers += [_Block(inner, outer, stride), _Block(outer, outer, 1)]
-        inner = outer
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+_ATEN = "aten::"
+_NODE = "autograd::engine::evaluate_function: "
+_OPTIMIZER = "Optimizer"
 
 
 class PyTorchStep:
     """Forward, backward and SGD update, eager."""
 
-    def __init__(self, images: Array, labels: Array, learning_rate: float) -> None:
-        torch.manual_seed(1)
-        self.model = _resnet18_cifar()
-        self._images = torch.from_numpy(images)
-        self._labels = torch.from_numpy(labels.astype(np.int64))
-        self._optimizer = torch.optim.SGD(self.model.parameters(), lr=learning_rate)
+    def __init__(
+        self, module: nn.Module, inputs: Mapping[str, Tensor], learning_rate: float
+    ) -> None:
+        self._module = module
+        self._inputs = tuple(inputs.values())
+        self._optimizer = torch.optim.SGD(module.parameters(), lr=learning_rate)
         self.loss = 0.0
+        self.by_group: dict[str, list[float]] = defaultdict(list)
 
     @property
-    def parameters(self) -> list[Array]:
-        return [p.detach().numpy().copy() for p in self.model.parameters()]
+    def parameters(self) -> dict[str, Array]:
+        return {name: p.detach().numpy().copy() for name, p in self._module.named_parameters()}
 
     def run_s(self) -> float:
         """Run one step. Returns its seconds."""
         start = time.perf_counter()
         self._optimizer.zero_grad()
-        loss = functional.cross_entropy(self.model(self._images), self._labels)
+        loss = self._module(*self._inputs)
         torch.autograd.backward(loss)
         self._optimizer.step()
         elapsed = time.perf_counter() - start
         self.loss = loss.item()
         return elapsed
+
+    def profile(self) -> None:
+        """Run one step, and add the seconds of its operations by group."""
+        with profile(activities=[ProfilerActivity.CPU]) as profiled:
+            self.run_s()
+        seconds: dict[str, float] = defaultdict(float)
+        for event in profiled.events():
+            callers = [each.name for each in _callers(event)]
+            if event.name.startswith(_ATEN) and not any(n.startswith(_ATEN) for n in callers):
+                group = group_of_aten(event.name.removeprefix(_ATEN), _node(callers))
+                seconds[group] += event.time_range.elapsed_us() / 1e6
+        for group, found in seconds.items():
+            self.by_group[group].append(found)
+
+
+def _callers(event: Any) -> Iterator[Any]:
+    while (event := event.cpu_parent) is not None:
+        yield event
+
+
+def _node(callers: list[str]) -> str:
+    """Node of the backward pass that calls an operation; ``update``, or nothing in forward."""
+    for name in callers:
+        if name.startswith(_NODE):
+            return name.removeprefix(_NODE)
+        if name.startswith(_OPTIMIZER):
+            return "update"
+    return ""
