@@ -41,6 +41,7 @@ TRAINABLE = [
     "views",
     "in_place",
     "arithmetic",
+    "pooled",
     "composed_loss",
     "positions",
     "segmentation",

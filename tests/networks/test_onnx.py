@@ -95,6 +95,8 @@ CASES: dict[str, Case] = {
         one("Clip", "low high"), {"low": np.float32(-0.7), "high": np.float32(0.9)}
     ),
     "a clip from below": Case(one("Clip", "low"), {"low": np.float32(0)}),
+    "slopes by channel": Case(one("PRelu", "slope"), arrays(slope=(4, 1, 1))),
+    "one slope": Case(one("PRelu", "slope"), arrays(slope=(1,))),
     "a power": Case(one("Pow", "three"), {"three": np.float32(3)}),
     "a sum of rows": Case(one("Add", "row"), arrays(row=(5,))),
     "a difference of planes": Case(one("Sub", "plane"), arrays(plane=(4, 1, 1))),
@@ -480,7 +482,8 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
-        (one("PRelu", "scale"), "not among the operations"),
+        (one("Selu"), "not among the operations"),
+        (one("PRelu", "rows"), "its slopes have shape"),
         (one("Slice", "four one"), "its result is empty"),
         (one("Softmax", axis=9), "its shapes do not fit|its axes are"),
         (one("Reshape", "shape"), r"it makes shape \(3, 5\) of \(4, 4\)"),
@@ -506,7 +509,7 @@ def test_nodes_that_cannot_be_trained_are_refused(
 ) -> None:
     values = {
         **{"four": whole(4), "one": whole(1), "shape": whole(3, 5), "far": whole(0, 9)},
-        "sides": whole(0, 1, 0, 1),
+        **{"sides": whole(0, 1, 0, 1), "rows": drawn(4, 1)},
     }
     content = saved(path, classifier(*nodes, **values))
     with pytest.raises(ExportError, match=why):

@@ -521,6 +521,22 @@ class Arithmetic(nn.Module):
         return functional.cross_entropy(self.out(torch.tanh(x)) - x.sum().neg() / 8, labels)
 
 
+class Pooled(nn.Module):
+    """Slopes that are trained, and adaptive pooling into windows of several sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 4, 3, padding=1)
+        self.by_channel, self.one = nn.PReLU(4), nn.PReLU(init=-0.3)
+        self.wide, self.narrow = nn.AdaptiveAvgPool2d((4, 9)), nn.AdaptiveAvgPool2d((3, 2))
+        self.out = nn.Linear(24, 5)
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        x = self.wide(self.by_channel(self.first(image)))
+        x = self.narrow(x).flatten(1)
+        return functional.cross_entropy(self.out(self.one(x)), labels)
+
+
 class ComposedLoss(nn.Module):
     """A loss of several parts, and predictions beside it."""
 
@@ -635,6 +651,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "predictions": (Predictions, lambda: (torch.randn(4, 4),)),
     "stopped": (Stopped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "unsupported": (Unsupported, lambda: (torch.randn(2, 1, 6, 6), _indices(3, 2))),
+    "pooled": (Pooled, lambda: (torch.randn(2, 3, 11, 7), _indices(5, 2))),
     "arithmetic": (Arithmetic, lambda: (torch.randn(4, 6), _indices(3, 4))),
     "composed_loss": (
         ComposedLoss,

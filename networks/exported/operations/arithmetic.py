@@ -108,6 +108,17 @@ def _power(c: Construction, node: Node) -> None:
         raise Unsupported(f"its exponent is {node.arguments.get('exponent')}", f"one of {allowed}")
 
 
+def _prelu(c: Construction, node: Node) -> None:
+    """x + (w - 1) * min(x, 0), with one w for all elements or one for each channel."""
+    x, weight = c.view(node, "self"), c.view(node, "weight")
+    slopes = weight.reshaped((math.prod(weight.shape), *(1,) * max(0, len(x.shape) - 2)))
+    assert slopes is not None, "axes of size 1 can be added and left out"
+    scalars = {"lowest": -float(np.finfo(np.float32).max), "highest": 0.0}
+    negative = applied(c, node, "clamp.forward", x, scalars=scalars, part="negative")
+    change = _pairwise(c, node, "multiply", negative, _plus(c, node, slopes, -1.0))
+    c.bind(node, _pairwise(c, node, "add", x, change))
+
+
 def _fill_masked(c: Construction, node: Node) -> None:
     mask = c.constant_of(node, "mask")
     if mask is None:
@@ -268,6 +279,7 @@ ARITHMETIC: Mapping[str, Operation] = {
     **dict.fromkeys(("div.Tensor", "div.Scalar", "div.Tensor_mode"), _divide),
     "neg.default": _negate,
     "pow.Tensor_Scalar": _power,
+    "prelu.default": _prelu,
     **dict.fromkeys(("masked_fill.Scalar", "masked_fill.Tensor"), _fill_masked),
     **dict.fromkeys(("where.self", "where.ScalarOther", "where.ScalarSelf"), _where),
     **dict.fromkeys(("sum.default", "sum.dim_IntList", "mean.default"), _reduce),

@@ -22,7 +22,7 @@ def _matmul(c: Construction, node: Node) -> None:
         left = left.with_axes(0, 2)
     if right_axes == 1:
         right = right.with_axes(1, 2)
-    product = _product(c, node, left, right)
+    product = matmul(c, node, left, right)
     if left_axes == 1:
         product = product.without(len(product.shape) - 2)
     if right_axes == 1:
@@ -33,14 +33,14 @@ def _matmul(c: Construction, node: Node) -> None:
 
 
 def _batched(c: Construction, node: Node) -> None:
-    c.bind(node, _product(c, node, c.view(node, "self"), c.view(node, "mat2")))
+    c.bind(node, matmul(c, node, c.view(node, "self"), c.view(node, "mat2")))
 
 
 def _sum_with_product(names: tuple[str, str]) -> Operation:
     """beta * self + alpha * product."""
 
     def mapped(c: Construction, node: Node) -> None:
-        product = _product(c, node, *(c.view(node, name) for name in names), part="product")
+        product = matmul(c, node, *(c.view(node, name) for name in names), part="product")
         made = _times(c, node, c.stored(node, product), "alpha")
         if c.plain(node, "beta", 1.0) == 0:
             c.bind(node, View.whole(made))
@@ -114,7 +114,7 @@ def _einsum(c: Construction, node: Node) -> None:
         assert joined is not None, "a stored tensor can be reshaped"
         return joined
 
-    product = _product(
+    product = matmul(
         c,
         node,
         matrices(views[0], left, rows, summed),
@@ -127,7 +127,7 @@ def _einsum(c: Construction, node: Node) -> None:
     c.bind(node, whole.permuted(tuple(made.index(name) for name in result)))
 
 
-def _product(c: Construction, node: Node, left: View, right: View, *, part: str = "") -> View:
+def matmul(c: Construction, node: Node, left: View, right: View, *, part: str = "") -> View:
     """Append the product of matrices [..., rows, depth] and [..., depth, columns]."""
     if min(len(left.shape), len(right.shape)) < 2:
         raise Unsupported(f"its operands have shapes {left.shape} and {right.shape}")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from devices.operation import OpSpec
 from networks.exported.construction import (
     Construction,
@@ -12,6 +15,7 @@ from networks.exported.construction import (
     Unsupported,
     copied_elements,
 )
+from networks.exported.operations.products import matmul
 from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
@@ -253,10 +257,29 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
     elif out == x.shape[2:]:
         c.bind(node, View.whole(x))
     elif any(size % positions for size, positions in zip(x.shape[2:], out, strict=True)):
-        raise Unsupported(f"its windows are unequal: {x.shape[2:]} to {out}")
+        _pool_unequal(c, node, x, out)
     else:
         kernel = tuple(size // positions for size, positions in zip(x.shape[2:], out, strict=True))
         _append_pool(c, node, "average_pool2d", x, kernel, kernel, (0, 0), (0, 0))
+
+
+def _pool_unequal(c: Construction, node: Node, x: Value, out: tuple[int, ...]) -> None:
+    """Means of windows of several sizes, as products with constant matrices along both axes."""
+    below, across = (
+        c.new_constant(node, f"means_{axis}", _means(before, after))
+        for axis, before, after in zip(("height", "width"), x.shape[2:], out, strict=True)
+    )
+    rows = matmul(c, node, View.whole(x), across.permuted((1, 0)), part="across")
+    c.bind(node, matmul(c, node, below, rows))
+
+
+def _means(before: int, after: int) -> NDArray[np.float64]:
+    """Matrix of shape [after, before] that takes means as PyTorch's adaptive pooling does."""
+    matrix = np.zeros((after, before))
+    for position, row in enumerate(matrix):
+        first, end = position * before // after, -(-(position + 1) * before // after)
+        row[first:end] = 1 / (end - first)
+    return matrix
 
 
 def global_average_pool(c: Construction, node: Node, x: Value) -> None:

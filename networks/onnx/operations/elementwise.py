@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isclose
+from math import isclose, prod
 
 from networks.exported.construction import Unsupported
 from networks.onnx.operation import OnnxOperation, Translation, checked_axes
@@ -77,6 +77,15 @@ def _power(op: OnnxOperation) -> None:
     op.become("pow.Tensor_Scalar", self=op.tensor(), exponent=float(exponent.item()))
 
 
+def _prelu(op: OnnxOperation) -> None:
+    shape, slopes = op.shape(), op.shape(1)
+    aligned = (*(1,) * (len(shape) - len(slopes)), *slopes)
+    if prod(slopes) > 1 and aligned != (1, *shape[1:2], *(1,) * (len(shape) - 2)):
+        why = f"its slopes have shape {slopes}, its input {shape}"
+        raise Unsupported(why, "one slope, or one for each channel")
+    op.become("prelu.default", self=op.tensor(0), weight=op.tensor(1))
+
+
 def _where(op: OnnxOperation) -> None:
     op.known(0)
     op.become("where.self", condition=op.tensor(0), self=op.tensor(1), other=op.tensor(2))
@@ -117,6 +126,7 @@ ELEMENTWISE: Mapping[str, Translation] = {
     **{name: _pairwise(target) for name, target in _PAIRS.items()},
     "Cast": _function("to.dtype"),
     "LeakyRelu": _scaled("leaky_relu.default", negative_slope=("alpha", 0.01)),
+    "PRelu": _prelu,
     "Elu": _scaled("elu.default", alpha=("alpha", 1.0)),
     "HardSigmoid": _hard_sigmoid,
     "Gelu": _gelu,
