@@ -30,4 +30,5 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NoEmulators(Path(directory.name)))
     locks = TemporaryDirectory(prefix="joulewright-locks-")
     config.add_cleanup(locks.cleanup)
-    os.environ["XDG_RUNTIME_DIR"] = locks.name
+    # Locks and claims of this session: another one may use this computer as a board meanwhile.
+    os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = locks.name

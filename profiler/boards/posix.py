@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.claims.owner import Owner
 from devices.description import DeviceDescription
 from devices.errors import (
     BoardCommandFailed,
@@ -75,6 +76,7 @@ class PosixBoard:
         transport: The way to the board.
         poll_interval_s: Time between two polls of a board that is measuring.
         plans: Execution plans that the harness can replay.
+        alone: Whether to keep out programs of other users and other computers.
     """
 
     facts: BoardFacts
@@ -86,8 +88,11 @@ class PosixBoard:
         transport: Transport,
         poll_interval_s: float,
         plans: Sequence[ExecutionPlan] = (),
+        *,
+        alone: bool = True,
     ) -> None:
         self._description = description
+        self._alone = alone
         self.transport = transport
         self._poll_interval_s = poll_interval_s
         self._plans = plans
@@ -192,6 +197,12 @@ class PosixBoard:
 
     def __enter__(self) -> Self:
         self.transport.connect()
+        if self._alone:
+            try:
+                self.transport.claim(Owner.this_process())
+            except BaseException:
+                self.transport.close()
+                raise
         return self
 
     def __exit__(

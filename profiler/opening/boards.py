@@ -26,8 +26,9 @@ def open_board(
     """Open the board of a description, connected, with ``plans`` in its program.
 
     An emulated board is started, and stopped in the end unless it was already running. On a real
-    microcontroller, firmware with the plans is written first, and stays. Two processes of this user
-    on this computer cannot have the same board open: each would disturb what the other measures.
+    microcontroller, firmware with the plans is written first, and stays. Two processes cannot have
+    the same board open: each would disturb what the other measures. Those of this user on this
+    computer are kept out before anything is done; those of others by a claim on a Linux board.
 
     Args:
         description: The board.
@@ -56,7 +57,7 @@ def open_board(
             ensure_flashed(description, build_firmware(description, progress, plans), progress)
         if alone and not isinstance(description.transport, SerialTransport):  # a port has a lock
             stack.enter_context(_sole_user(description))
-        yield stack.enter_context(_connected(description, poll_interval_s, plans))
+        yield stack.enter_context(_connected(description, poll_interval_s, plans, alone))
 
 
 # Boards that this process has open: each with its lock, and how often it is open.
@@ -105,7 +106,10 @@ def _whereabouts(description: DeviceDescription) -> str:
 
 
 def _connected(
-    description: DeviceDescription, poll_interval_s: float, plans: Sequence[ExecutionPlan]
+    description: DeviceDescription,
+    poll_interval_s: float,
+    plans: Sequence[ExecutionPlan],
+    alone: bool,
 ) -> Board:
     if isinstance(description.transport, SerialTransport):
         from profiler.boards.serial import SerialBoard
@@ -114,4 +118,5 @@ def _connected(
         return SerialBoard(description, firmware_identity(description, plans))
     from profiler.boards.posix import PosixBoard
 
-    return PosixBoard(description, open_transport(description), poll_interval_s, plans)
+    transport = open_transport(description)
+    return PosixBoard(description, transport, poll_interval_s, plans, alone=alone)

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from devices.claims.owner import Owner
+
 
 @dataclass(frozen=True)
 class CommandResult:
@@ -62,6 +64,15 @@ class Transport(Protocol):
         ...
 
     def connect(self) -> None: ...
+
+    def claim(self, owner: Owner) -> None:
+        """Use the board alone from now on, while the transport is connected.
+
+        This keeps out processes of other users and of other computers that claim it too; a claim
+        expires when its owner has been silent for some minutes. Raises
+        :class:`~devices.errors.BoardUnreachable` if another process has claimed the board.
+        """
+        ...
 
     def put(self, local: Path, remote: str, *, timeout_s: float, executable: bool = False) -> None:
         """Copy a file to the board, as a whole or not at all."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias
 
+from devices.claims.owner import Owner
 from devices.errors import BoardCommandFailed, BoardUnreachable, JoulewrightError
 from profiler.transports import scripts
 from profiler.transports.base import CommandResult, DetachedStatus
@@ -47,6 +48,7 @@ class PosixTransport:
         self._shell = Shell(link)
         self._client = ClientLock()
         self._directory: str | None = None
+        self._owner: Owner | None = None
 
     @property
     def name(self) -> str:
@@ -65,9 +67,23 @@ class PosixTransport:
             self._shell.connect()
             self._client.acquire()
             self._open_session()
+            if self._owner is not None:
+                self.claim(self._owner)
         except BaseException:
             self.close()
             raise
+
+    def claim(self, owner: Owner) -> None:
+        process = f"{owner.pid} {owner.host}"
+        script = scripts.claim(self.directory, process, str(owner))
+        other, _ = self._shell.control(script, _SESSION_LIMIT_S, what="claiming the board")
+        if other:
+            raise BoardUnreachable(
+                f"{self.name}: another program uses this board: {other.strip()}",
+                remedy="wait until it has ended, or end it; if it was lost, the board is free"
+                f" again {scripts.LEASE_MINUTES} minutes later",
+            )
+        self._owner = owner
 
     def put(self, local: Path, remote: str, *, timeout_s: float, executable: bool = False) -> None:
         """As the protocol; also raises :class:`OSError` if ``local`` cannot be read."""

@@ -15,6 +15,11 @@ A session's private directory, without the caller's own files::
 
 All but the outputs are empty files, whose names can be written and changed even on a full disk.
 
+Sessions that use the board alone tell those of other users and other computers so::
+
+    TMPDIR/joulewright-boards/       mode 1777
+        TOKEN                        the process that uses the board; touched by every call
+
 A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended. A job that is being
 started meanwhile then cannot write its note, and gives up.
 """
@@ -34,8 +39,16 @@ DIRECTORY_GONE = 97
 SETUP_MISSING = 96
 """Exit code of a script that lacks a program or a directory; it prints a sentence about it."""
 
+LEASE_MINUTES = 10
+"""Silence after which a claim to the board no longer counts. Longer than a board is left alone
+while it measures, and while a program is compiled for it."""
+
+_CLAIMS = '"${TMPDIR:-/tmp}/joulewright-boards"'
+
 _PACKAGES = {
-    "coreutils": ("cat", "cut", "df", "head", "id", "mkdir", "mv", "rm", "sleep", "tail", "wc"),
+    "coreutils": (
+        *("cat", "cut", "df", "head", "id", "mkdir", "mv", "rm", "sleep", "tail", "touch", "wc"),
+    ),
     "findutils": ("find",),
     "util-linux": ("setsid",),
 }
@@ -74,6 +87,7 @@ end_jobs() {
 
 # Remove a session, alive or dead: $1 is its parent, $2 its token.
 remove_session() {
+  rm -f -- CLAIMS/"$2" 2>/dev/null
   mv -- "$1/session.$2" "$1/closing.$2" 2>/dev/null
   end_jobs "$1/closing.$2/.joulewright"/*.[0-9]*.*
   for again in 1 2 3 4 5; do
@@ -82,7 +96,7 @@ remove_session() {
   done
   rm -rf -- "$1/closing.$2"
 }
-"""
+""".replace("CLAIMS", _CLAIMS)
 
 # $1 path of the job's notes, $2 time limit in seconds or nothing if detached, $3 the limit in whole
 # seconds, then the command. Leads a session of its own, to which its timer belongs as well.
@@ -172,6 +186,32 @@ for other in session.* closing.*; do
      [ "${{uptime%%.*}}" -lt {STALE_AFTER_MINUTES * 60} ]; then age=young; fi
   for note in "$other/{CONTROL}"/*.[0-9]*.*; do if lives "$note"; then age=young; fi; done
   echo "${{other#*.}} $age"
+done
+"""
+
+
+def claim(directory: str, process: str, owner: str) -> str:
+    """Claim the board for a session. Can be repeated.
+
+    Prints nothing, or the owner of another claim if that is not of the same process; there is none
+    of this session then. Where claims cannot be kept, nothing is printed either.
+    """
+    token = posixpath.basename(directory).partition(".")[2]
+    return f"""{_enter(directory)}
+claims={_CLAIMS}
+mkdir -m 1777 "$claims" 2>/dev/null
+[ -d "$claims" ] && [ ! -L "$claims" ] && cd -- "$claims" || exit 0
+umask 022
+{{ printf '%s\\n' {shlex.quote(process)} {shlex.quote(owner)} >.{token} &&
+  mv -f .{token} {token}; }} 2>/dev/null || exit 0
+for other in *; do
+  [ "$other" != {token} ] && [ -f "$other" ] && [ ! -L "$other" ] || continue
+  [ "$(find "$other" -prune -mmin +{LEASE_MINUTES} 2>/dev/null)" ] && continue
+  {{ read -r process && read -r owner; }} <"$other" 2>/dev/null || continue
+  [ "$process" != {shlex.quote(process)} ] || continue
+  rm -f {token}
+  printf '%s\\n' "$owner" | head -c 300
+  exit 0
 done
 """
 
@@ -290,7 +330,9 @@ exit 0
 def _enter(directory: str) -> str:
     return f"""{_FUNCTIONS}
 cd -- {shlex.quote(directory)} || exit {DIRECTORY_GONE}
-: >{CONTROL}/seen"""
+: >{CONTROL}/seen
+claim={_CLAIMS}/{posixpath.basename(directory).partition(".")[2]}
+if [ -O "$claim" ]; then touch "$claim"; fi"""
 
 
 def _export(environment: Mapping[str, str]) -> str:

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
 from devices.errors import BoardCommandFailed, BoardUnreachable
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.local import LocalTransport
+from profiler.transports.scripts import LEASE_MINUTES
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.support.boards.processes import eventually
@@ -71,7 +73,11 @@ class ReachedBoard:
             )
         code = f"{opening}\nwith transport:\n    {body}\n"
         return subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
 
@@ -118,6 +124,79 @@ def _command_lines() -> Iterator[list[str]]:
 def finish(command: DetachedCommand, within_s: float = 5.0) -> int | None:
     eventually(lambda: command.poll(timeout_s=5).exit_code is not None, within_s)
     return command.poll(timeout_s=5).exit_code
+
+
+# --- claims -----------------------------------------------------------------------------------
+
+
+def somebody(pid: int, host: str = "elsewhere") -> Owner:
+    return Owner(pid=pid, host=host, command="joulewright run", since="noon")
+
+
+@pytest.fixture
+def other_board(board: ReachedBoard) -> Iterator[Transport]:
+    """A second way to the same board."""
+    with board.transport() as transport:
+        yield transport
+
+
+def test_a_board_is_claimed_by_one_process_of_any_computer(
+    transport: Transport, other_board: Transport
+) -> None:
+    transport.claim(somebody(7))
+    for owner in (somebody(8), somebody(7, "here")):
+        with pytest.raises(BoardUnreachable) as caught:
+            other_board.claim(owner)
+        assert str(caught.value) == (
+            f"{transport.name}: another program uses this board: process 7 on elsewhere"
+            " (joulewright run), since noon; wait until it has ended, or end it; if it was lost,"
+            " the board is free again 10 minutes later"
+        )
+    transport.close()
+    other_board.claim(somebody(8))
+
+
+def test_a_process_may_claim_a_board_twice(transport: Transport, other_board: Transport) -> None:
+    for _ in range(2):
+        transport.claim(somebody(7))
+        other_board.claim(somebody(7))
+
+
+def test_a_claim_expires_when_its_owner_is_silent(
+    transport: Transport, other_board: Transport
+) -> None:
+    def is_silent_for(minutes: int) -> None:
+        script = f'touch -d "{minutes} minutes ago" "${{TMPDIR:-/tmp}}"/joulewright-boards/*'
+        transport.run(["sh", "-c", script], timeout_s=10)
+
+    transport.claim(somebody(7))
+    is_silent_for(LEASE_MINUTES - 1)
+    with pytest.raises(BoardUnreachable):
+        other_board.claim(somebody(8))
+    is_silent_for(LEASE_MINUTES + 1)
+    other_board.claim(somebody(8))
+
+
+def test_every_call_renews_a_claim(transport: Transport, other_board: Transport) -> None:
+    transport.claim(somebody(7))
+    script = 'touch -d "1 hour ago" "${TMPDIR:-/tmp}"/joulewright-boards/*'
+    transport.run(["sh", "-c", script], timeout_s=10)
+    transport.run(["true"], timeout_s=10)
+    with pytest.raises(BoardUnreachable):
+        other_board.claim(somebody(8))
+
+
+def test_a_claim_of_a_killed_process_of_this_computer_is_removed(board: ReachedBoard) -> None:
+    owner = "Owner(pid=7, host='here', command='x', since='noon')"
+    body = f"from devices.claims.owner import Owner; transport.claim({owner})\n    input()"
+    other = board.in_another_process(body)
+    with board.transport() as transport:
+        claims = ["sh", "-c", 'ls "${TMPDIR:-/tmp}"/joulewright-boards 2>/dev/null']
+        eventually(lambda: transport.run(claims, timeout_s=10, check=False).stdout != "", 20.0)
+    other.kill()
+    other.communicate()
+    with board.transport() as transport:
+        transport.claim(somebody(8))
 
 
 # --- commands ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import pytest
 
+from devices.claims.owner import Owner
 from devices.description import DeviceDescription
 from devices.errors import BoardCommandFailed
 from devices.operation import OpSpec
@@ -193,6 +194,9 @@ class FragileTransport:
 
     def connect(self) -> None:
         self._inner.connect()
+
+    def claim(self, owner: Owner) -> None:
+        self._inner.claim(owner)
 
     def put(self, local: Path, remote: str, *, timeout_s: float, executable: bool = False) -> None:
         self._inner.put(local, remote, timeout_s=timeout_s, executable=executable)

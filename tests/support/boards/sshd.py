@@ -298,6 +298,8 @@ def _prepare(directory: Path, user: pwd.struct_passwd, settings: str) -> Sshd:
         port = probe.getsockname()[1]
     host_key = (directory / "host_key.pub").read_text()
     (directory / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
+    temporary = directory / "temporary"
+    temporary.mkdir()
     (directory / "sshd_config").write_text(
         f"""\
 ListenAddress 127.0.0.1
@@ -312,7 +314,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PrintMotd no
 MaxStartups 100
-SetEnv XDG_CACHE_HOME={directory}/cache
+SetEnv XDG_CACHE_HOME={directory}/cache TMPDIR={directory}/temporary
 {settings}"""
     )
     if os.getuid() == 0:
