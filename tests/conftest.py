@@ -30,5 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(NoEmulators(Path(directory.name)))
     locks = TemporaryDirectory(prefix="joulewright-locks-")
     config.add_cleanup(locks.cleanup)
-    # Locks and claims of this session: another one may use this computer as a board meanwhile.
+    # Another session may use this computer as a board meanwhile, so this one has its own locks and
+    # claims. The user of an SSH server reads files below TMPDIR.
     os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = locks.name
+    Path(locks.name).chmod(0o755)
