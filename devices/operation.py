@@ -13,6 +13,7 @@ affect its cost and are not part of the key; the kernels take them as *scalars*.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -127,6 +128,13 @@ class OpSpec:
         return self.signature.writes(self.attributes)
 
     @cached_property
+    def in_place(self) -> Mapping[str, str]:
+        """Written roles that may overwrite a read one, with that role."""
+        read = {operand.role for operand in self.reads}
+        in_place = self.signature.in_place
+        return {written: role for written, role in in_place.items() if role in read}
+
+    @cached_property
     def gradients(self) -> tuple[OpSpec, ...]:
         """Gradient operations of a forward operation."""
         return tuple(
@@ -167,6 +175,7 @@ _MAY_BE_ZERO = frozenset(
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
         *("causal", "dropout", "packed", "mask_batch", "mask_heads", "mask_queries"),
+        *("first", "first_input"),
     }
 )
 

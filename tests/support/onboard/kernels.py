@@ -236,9 +236,9 @@ def _shared_reads(spec: OpSpec) -> dict[int, int]:
     """Index of each written operand → index of the read one whose buffer it takes over."""
     read_roles = [operand.role for operand in spec.reads]
     return {
-        i: read_roles.index(spec.signature.in_place[operand.role])
+        i: read_roles.index(spec.in_place[operand.role])
         for i, operand in enumerate(spec.writes)
-        if operand.role in spec.signature.in_place
+        if operand.role in spec.in_place
     }
 
 
