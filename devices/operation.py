@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from devices.documents.limits import whole_number
-from devices.signatures import SIGNATURES
+from devices.signatures import SIGNATURES, parts
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
 
 __all__ = [
@@ -142,6 +142,20 @@ class OpSpec:
             for kind in SIGNATURES
             if kind.startswith(f"{self.family}.") and kind.endswith("_gradient")
         )
+
+    @cached_property
+    def costed_as(self) -> OpSpec:
+        """The operation that has the same cost: of parts of one size, the first that does as much.
+
+        For any operation but a part, that is the operation itself.
+        """
+        return OpSpec.of(self.kind, **parts.representative(self.kind, self.attributes))
+
+    @cached_property
+    def as_layer(self) -> OpSpec | None:
+        """The whole operation that does the work of this part; None if this is no part."""
+        found = parts.smaller_layer(self.kind, self.attributes)
+        return None if found is None else OpSpec.of(found[0], **found[1])
 
     @property
     def differentiated(self) -> frozenset[str]:

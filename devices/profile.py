@@ -294,7 +294,8 @@ class ProfiledNetwork(StrictModel):
     """A network whose operations were measured: name or file, samples in a step, and optimizer.
 
     ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
-    added adapters. The step took its batch in ``accumulate`` parts, absent if in one.
+    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights of
+    more than ``slices`` bytes were in parts; absent if all were whole.
     """
 
     model: Name
@@ -303,6 +304,7 @@ class ProfiledNetwork(StrictModel):
     loss: Loss | None = None
     train: tuple[Name, ...] | None = None
     accumulate: Annotated[int, Field(ge=2)] | None = None
+    slices: Count | None = None
     lora: Name | None = None
 
 

@@ -61,6 +61,8 @@ def published_flop(spec: OpSpec) -> int:
     """
     if spec.signature.mutates or spec.kind == "gradient.accumulate":
         return sum(operand.elements for operand in spec.writes)
+    if spec.as_layer is not None:
+        return published_flop(spec.as_layer)
     if spec.family not in _FORWARD_FLOP:
         return spec.work_flop
     forward = _FORWARD_FLOP[spec.family](spec)

@@ -52,6 +52,12 @@ class Subject:
     schedule: Schedule
 
     @property
+    def specs(self) -> Sequence[OpSpec]:
+        """Distinct operations of the step, and of the one without slices."""
+        steps = [self.step] if self.step.whole is None else [self.step, self.step.whole]
+        return list(dict.fromkeys(spec for step in steps for spec in step.distinct_specs))
+
+    @property
     def kernels_sha256(self) -> str | None:
         """Hash of the profiled kernels; None where costs are published figures."""
         return None if self.graph.origin is None else self.graph.origin.kernels_sha256
@@ -146,7 +152,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
 
     Args:
         graph: the graph.
-        plain: leave the parameters in RAM and the batch whole, whatever the graph does.
+        plain: leave the parameters in RAM, and batch and weights whole, whatever the graph does.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -169,6 +175,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
         train=origin.train,
         accumulate=1 if plain else origin.accumulate or 1,
         lora=origin.lora,
+        slices=None if plain else origin.slices,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
@@ -214,7 +221,7 @@ def replay_schedule(
         session = stack.enter_context(
             open_replay(
                 subject.description,
-                subject.step.distinct_specs,
+                subject.specs,
                 runs.plans,
                 progress,
                 kernels_sha256=subject.kernels_sha256,
@@ -319,14 +326,14 @@ class _Runs:
 
         Its RAM has no room for the unscheduled step.
         """
-        from replay.lowering.lowering import lower, unscheduled
+        from replay.lowering.lowering import lower, reference
 
         s = self.subject
         scheduled = lower(s.step, s.graph, s.schedule, workspace_bytes)
         if s.description.firmware is not None:
             return [scheduled]
         guarded = lower(s.step, s.graph, s.schedule, workspace_bytes, guarded=True)
-        return [scheduled, unscheduled(s.step, workspace_bytes), guarded]
+        return [scheduled, reference(s.step, workspace_bytes), guarded]
 
     def run(
         self,
@@ -354,15 +361,18 @@ class _Runs:
 
     @cached_property
     def _initial(self) -> Mapping[str, NDArray[np.float32]]:
+        """Initial values of the scheduled step, and of the one without slices."""
         from networks.training.initial import initial_values
+        from networks.training.slicing import joined
 
-        return initial_values(self.subject.step, self.training.seed)
+        values = initial_values(self.subject.step, self.training.seed)
+        return {**values, **joined(self.subject.step, values)}
 
     def against_this_computer(
         self, watched: ReplayRecord
     ) -> tuple[list[ValueCheck], Mapping[str, NDArray[np.float32]]]:
         """Compare a microcontroller's values with those of this computer; also its gradients."""
-        from replay.lowering.lowering import lower, unscheduled
+        from replay.lowering.lowering import lower, reference
         from replay.running.opening import open_replay
         from replay.running.twin import host_twin
 
@@ -371,11 +381,11 @@ class _Runs:
         def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
             return [
                 lower(s.step, s.graph, s.schedule, workspace_bytes),
-                unscheduled(s.step, workspace_bytes),
+                reference(s.step, workspace_bytes),
             ]
 
         twin = host_twin(s.description)
-        opened = open_replay(twin, s.step.distinct_specs, plans, self.progress, alone=False)
+        opened = open_replay(twin, s.specs, plans, self.progress, alone=False)
         with opened as session:
             what, gradients = "the same plan here", self.training.gradients
             same = self.run(session, _SCHEDULED, what, watched=True, gradients=gradients)

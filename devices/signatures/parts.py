@@ -152,3 +152,38 @@ define(
     in_place={"input_gradient": "input_gradient_before"},
     continues=True,
 )
+
+
+def representative(kind: str, a: Attributes) -> Attributes:
+    """Attributes of the operation that is measured for all that do the same work elsewhere.
+
+    A part that continues a result is represented by the second one of its size, every other by the
+    first.
+    """
+    if kind not in KINDS:
+        return a
+    found = dict(a)
+    operands = {operand.role for operand in KINDS[kind].reads(a)}
+    continued = any(role.endswith("_before") for role in operands)
+    for first, count in (PART, INPUT_RANGE):
+        if first in a:
+            found[first] = 0
+            if continued and a[first] and (first == PART[0] or PART[0] not in a):
+                found[first] = a[count]
+    return found
+
+
+def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
+    """Kind and attributes of a layer's operation with as many channels as a part has.
+
+    None for what is no part, and for a fold, which no operation of a layer is.
+    """
+    if kind == "conv2d_part.columns_gradient":
+        whole, sizes = "conv2d.input_gradient", {"in_channels": a["inputs"]}
+    elif kind in WHOLE_KINDS:
+        whole, sizes = WHOLE_KINDS[kind], {}
+    else:
+        return None
+    sizes[_SIZES[whole.partition(".")[0]]] = a["channels"]
+    own = {name: value for name, value in a.items() if name not in (*PART, *INPUT_RANGE)}
+    return whole, {**own, **sizes}
