@@ -238,6 +238,14 @@ class Build(StrictModel):
     blas: str | None = None
     threads: Count
 
+    @property
+    def parts_keep_bits(self) -> bool:
+        """Whether an operation in parts (``devices.signatures.parts``) has the whole one's bits.
+
+        A BLAS promises no order of its sums.
+        """
+        return self.matmul == "in-tree"
+
 
 class MatmulComparison(StrictModel):
     """Times of the same matrix products on the board, in-tree and by a BLAS, alternating.

@@ -29,15 +29,19 @@ PART = ("first", "channels")
 INPUT_RANGE = ("first_input", "inputs")
 """Attributes of a range of input channels, after all others."""
 
-WHOLE_KINDS: Mapping[str, str] = {
+_WHOLE_KINDS: Mapping[str, str] = {
     f"{family}_part.{entry}": f"{family}.{entry}"
     for family in ("conv2d", "linear")
     for entry in ("forward", "input_gradient", "parameter_gradient")
 }
-"""Kind of the whole operation, by the kind of its parts. Columns and fold have none."""
-
+_COLUMNS = "conv2d_part.columns_gradient"
 _SIZES = {"conv2d": "out_channels", "linear": "out_features"}
 _PARAMETERS = frozenset({"weight", "bias", "weight_gradient", "bias_gradient"})
+
+
+def whole_kind(kind: str) -> str | None:
+    """Kind of the operation whose products a kind computes in parts, or None."""
+    return "conv2d.input_gradient" if kind == _COLUMNS else _WHOLE_KINDS.get(kind)
 
 
 def is_pointwise(a: Attributes) -> bool:
@@ -106,7 +110,7 @@ def _define_part(kind: str, whole_kind: str) -> None:
     )
 
 
-for _kind, _whole_kind in WHOLE_KINDS.items():
+for _kind, _whole_kind in _WHOLE_KINDS.items():
     _define_part(_kind, _whole_kind)
 
 
@@ -134,11 +138,15 @@ def _fold_reads(a: Attributes) -> tuple[Operand, ...]:
 
 define(
     KINDS,
-    "conv2d_part.columns_gradient",
+    _COLUMNS,
     (*_WHOLE.attributes, *PART, *INPUT_RANGE),
     _columns_reads,
     lambda a: (_columns(a, "columns"),),
-    lambda a: 2 * _columns(a, "columns").elements * a["channels"],
+    lambda a: (
+        _WHOLE.work_flop(a)
+        * (a["channels"] * a["inputs"])
+        // (a["out_channels"] * a["in_channels"])
+    ),
     in_place={"columns": "columns_before"},
     continues=True,
 )
@@ -178,12 +186,11 @@ def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
 
     None for what is no part, and for a fold, which no operation of a layer is.
     """
-    if kind == "conv2d_part.columns_gradient":
-        whole, sizes = "conv2d.input_gradient", {"in_channels": a["inputs"]}
-    elif kind in WHOLE_KINDS:
-        whole, sizes = WHOLE_KINDS[kind], {}
-    else:
+    whole = whole_kind(kind)
+    if whole is None:
         return None
-    sizes[_SIZES[whole.partition(".")[0]]] = a["channels"]
-    own = {name: value for name, value in a.items() if name not in (*PART, *INPUT_RANGE)}
-    return whole, {**own, **sizes}
+    found = {name: value for name, value in a.items() if name not in (*PART, *INPUT_RANGE)}
+    found[_SIZES[whole.partition(".")[0]]] = a["channels"]
+    if "inputs" in a:
+        found["in_channels"] = a["inputs"]
+    return whole, found

@@ -306,8 +306,8 @@ def _marker(id_: int, pattern: MarkerPattern) -> str:
 
 
 def _in_place(spec: OpSpec) -> Mapping[str, str]:
-    """Roles that share a buffer. Operations that change or continue an operand are measured in place,
-    all others with separate operands."""
+    """Roles that share a buffer. Operations that change or continue an operand are measured in
+    place, all others with separate operands."""
     signature = spec.signature
     return spec.in_place if signature.mutates or signature.continues else {}
 
