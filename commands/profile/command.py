@@ -35,6 +35,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
+    if options.slices:  # parts have the values of whole layers with the kernels' own products only
+        description = description.with_matmul("in-tree")
     models = [exported(word, options.results.networks) for word in options.models]
     subjects = list(product(models, options.slices or (None,)))
     steps = [

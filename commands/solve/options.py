@@ -27,7 +27,6 @@ from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
 
-
 _SliceWord: TypeAlias = Literal["auto", "none"]
 
 

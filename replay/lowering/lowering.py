@@ -93,20 +93,23 @@ def lower(
     return with_guards(plan, walk) if guarded else plan
 
 
-def reference(step: TrainingStep, workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
-    """Plan whose values a scheduled step must have: nothing is scheduled, and nothing in slices.
+def reference(
+    step: TrainingStep, compared: TrainingStep, workspace_bytes: Mapping[OpSpec, int]
+) -> ExecutionPlan:
+    """Plan of a step with nothing scheduled, with which a scheduled step is compared.
 
     Args:
-        step: the training step.
-        workspace_bytes: workspace that the kernels need, by operation, slices or not.
+        step: the scheduled step.
+        compared: the same step, or the one without slices.
+        workspace_bytes: workspace that the kernels of ``compared`` need, by operation.
 
     Returns:
-        The unscheduled plan. Where ``step`` has parts of a tensor, the plan observes these rows of
-        the whole tensor, by the names of the parts.
+        The unscheduled plan. Where ``step`` has parts of a tensor, and ``compared`` the whole, the
+        plan observes the rows of each part, by the part's name.
     """
-    if step.whole is None:
-        return unscheduled(step, workspace_bytes)
-    plan = unscheduled(step.whole, workspace_bytes)
+    plan = unscheduled(compared, workspace_bytes)
+    if compared is step:
+        return plan
     parts: dict[str, list[StepTensor]] = {}
     for tensor in step.tensors:
         if tensor.part is not None:
