@@ -131,6 +131,16 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
     )
 
 
+def slice_bytes(text: str) -> int:
+    """Parse the size of a slice, such as 64KiB."""
+    from solver.problem.quantities import QuantityError, parse_slice_bytes
+
+    try:
+        return parse_slice_bytes(text)
+    except QuantityError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
 def selection(namespace: Namespace) -> tuple[str, ...] | None:
     """Words of ``--train``; None if it is not given."""
     return None if namespace.train is None else tuple(namespace.train)
@@ -148,7 +158,7 @@ def add_home(parser: ArgumentParser) -> None:
 
 
 def require_no_options_of_model(namespace: Namespace) -> None:
-    """Reject ``--parameters-in`` and ``--accumulate`` together with ``--graph``.
+    """Reject ``--parameters-in``, ``--accumulate`` and ``--slices`` together with ``--graph``.
 
     Raises:
         InputError: One of them and ``--graph`` are given.
@@ -157,6 +167,11 @@ def require_no_options_of_model(namespace: Namespace) -> None:
         raise InputError(
             "--accumulate cannot be used with --graph: the costed graph is that of one way to take"
             " the batch; leave --accumulate out"
+        )
+    if namespace.graph is not None and namespace.slices is not None:
+        raise InputError(
+            "--slices cannot be used with --graph: the costed graph states the parts of its"
+            " weights; leave --slices out"
         )
     if namespace.graph is not None and namespace.parameters_in != "ram":
         raise InputError(

@@ -13,12 +13,13 @@ affect its cost and are not part of the key; the kernels take them as *scalars*.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from devices.documents.limits import whole_number
-from devices.signatures import SIGNATURES
+from devices.signatures import SIGNATURES, parts
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
 
 __all__ = [
@@ -127,6 +128,13 @@ class OpSpec:
         return self.signature.writes(self.attributes)
 
     @cached_property
+    def in_place(self) -> Mapping[str, str]:
+        """Written roles that may overwrite a read one, with that role."""
+        read = {operand.role for operand in self.reads}
+        in_place = self.signature.in_place
+        return {written: role for written, role in in_place.items() if role in read}
+
+    @cached_property
     def gradients(self) -> tuple[OpSpec, ...]:
         """Gradient operations of a forward operation."""
         return tuple(
@@ -134,6 +142,20 @@ class OpSpec:
             for kind in SIGNATURES
             if kind.startswith(f"{self.family}.") and kind.endswith("_gradient")
         )
+
+    @cached_property
+    def costed_as(self) -> OpSpec:
+        """The operation that has the same cost: of parts of one size, the first that does as much.
+
+        For any operation but a part, that is the operation itself.
+        """
+        return OpSpec.of(self.kind, **parts.representative(self.kind, self.attributes))
+
+    @cached_property
+    def as_layer(self) -> OpSpec | None:
+        """The whole operation that does the work of this part; None if this is no part."""
+        found = parts.smaller_layer(self.kind, self.attributes)
+        return None if found is None else OpSpec.of(found[0], **found[1])
 
     @property
     def differentiated(self) -> frozenset[str]:
@@ -167,6 +189,7 @@ _MAY_BE_ZERO = frozenset(
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
         *("causal", "dropout", "packed", "mask_batch", "mask_heads", "mask_queries"),
+        *("first", "first_input"),
     }
 )
 

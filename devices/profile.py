@@ -238,6 +238,14 @@ class Build(StrictModel):
     blas: str | None = None
     threads: Count
 
+    @property
+    def parts_keep_bits(self) -> bool:
+        """Whether an operation in parts (``devices.signatures.parts``) has the whole one's bits.
+
+        A BLAS promises no order of its sums.
+        """
+        return self.matmul == "in-tree"
+
 
 class MatmulComparison(StrictModel):
     """Times of the same matrix products on the board, in-tree and by a BLAS, alternating.
@@ -294,7 +302,8 @@ class ProfiledNetwork(StrictModel):
     """A network whose operations were measured: name or file, samples in a step, and optimizer.
 
     ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
-    added adapters. The step took its batch in ``accumulate`` parts, absent if in one.
+    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights of
+    more than ``slices`` bytes were in parts; absent if all were whole.
     """
 
     model: Name
@@ -303,6 +312,7 @@ class ProfiledNetwork(StrictModel):
     loss: Loss | None = None
     train: tuple[Name, ...] | None = None
     accumulate: Annotated[int, Field(ge=2)] | None = None
+    slices: Count | None = None
     lora: Name | None = None
 
 

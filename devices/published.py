@@ -16,6 +16,7 @@ from devices.documents.document import DocumentError, read_yaml
 from devices.documents.explain import choices
 from devices.operation import SIGNATURES, OpSpec
 from devices.profile import DeviceProfile
+from devices.signatures.parts import whole_kind
 
 PUBLISHED = Path(__file__).parent / "published"
 
@@ -51,7 +52,8 @@ def published_flop(spec: OpSpec) -> int:
     A backward operation counts twice its forward operation. If the gradient is split into two
     entries here (input and parameters, query and key), each counts once. Updates and accumulations,
     which the published work leaves out, count one for each element written. A kind that it does not
-    contain counts as in textbooks (:attr:`~devices.operation.OpSpec.work_flop`).
+    contain counts as in textbooks (:attr:`~devices.operation.OpSpec.work_flop`), and a part of an
+    operation its share of the whole.
 
     Args:
         spec: Operation with its shapes.
@@ -61,6 +63,10 @@ def published_flop(spec: OpSpec) -> int:
     """
     if spec.signature.mutates or spec.kind == "gradient.accumulate":
         return sum(operand.elements for operand in spec.writes)
+    whole = whole_kind(spec.kind)
+    if whole is not None:
+        operation = OpSpec(whole, spec.values[: len(SIGNATURES[whole].attributes)])
+        return published_flop(operation) * spec.work_flop // operation.work_flop
     if spec.family not in _FORWARD_FLOP:
         return spec.work_flop
     forward = _FORWARD_FLOP[spec.family](spec)

@@ -33,12 +33,16 @@ from plots.style import (
 
 # Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
-    "convolution": (BLUE, frozenset({"conv2d", "dilated_conv2d", "conv_transpose2d"})),
+    "convolution": (
+        BLUE,
+        frozenset({"conv2d", "conv2d_part", "dilated_conv2d", "conv_transpose2d"}),
+    ),
     "linear, attention, recurrent": (
         VERMILION,
         frozenset(
             {
-                *("linear", "attention_scores", "attention_context", "attention", "matmul"),
+                *("linear", "linear_part", "matmul"),
+                *("attention_scores", "attention_context", "attention"),
                 *("lstm", "gru", "rnn_tanh", "rnn_relu"),
             }
         ),

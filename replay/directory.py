@@ -18,6 +18,7 @@ from safetensors.numpy import save_file
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
 from devices.replay import ReplayReport
+from networks.training.slicing import joined
 from networks.training.step import Adapter, NetworkFile, TrainingStep
 from replay.reporting.figures import remade_report
 from replay.running.failure import Recovered
@@ -71,12 +72,13 @@ class StoredRun:
         """Write the run's files into ``directory``.
 
         Args:
-            values: the trained values by tensor, flat.
+            values: the trained values by tensor, flat; parts are put together.
             step: the training step; a network that came from a file gets its weights back.
 
         Raises:
             OSError: a file cannot be written.
         """
+        values = joined(step, values)
         for name, document in (
             (SCHEDULE, self.schedule),
             (GRAPH, self.graph),
@@ -123,9 +125,9 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
     return run.report
 
 
-def keep_recovered(directory: Path, recovered: Recovered) -> None:
+def keep_recovered(directory: Path, recovered: Recovered, step: TrainingStep) -> None:
     """Write the values of a failed run's last complete step. Raises :class:`OSError`."""
-    write_atomically(directory / RECOVERED, _npz(recovered.values))
+    write_atomically(directory / RECOVERED, _npz(joined(step, recovered.values)))
 
 
 def _weights(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from networks.training import TrainingStep
+from networks.training.slicing import joined
 from replay.lowering.values import step_tables
 
 
@@ -20,14 +21,16 @@ def gradients_file(
 ) -> bytes:
     """Contents of the file: a gradient for each trained parameter, under the parameter's name.
 
-    Tied weights are one parameter, under the first of its names. Of a table in storage, the board
-    has gradients of the batch's rows only; those of all other rows are zero.
+    Parts of a parameter are put together. Tied weights are one parameter, under the first of its
+    names. Of a table in storage, the board has gradients of the batch's rows only; those of all
+    other rows are zero.
 
     Args:
         step: the training step.
         gradients: flat gradients by parameter, as the board returned them.
         batch: the inputs of the step.
     """
+    gradients, step = joined(step, gradients), step.whole or step
     shapes = _shapes(step, gradients)
     rows = _rows_of_tables(step, batch)
     arrays = {}

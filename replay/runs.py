@@ -52,14 +52,33 @@ class Subject:
     schedule: Schedule
 
     @property
+    def specs(self) -> Sequence[OpSpec]:
+        """Distinct operations of the step and of its reference."""
+        return list(dict.fromkeys((*self.step.distinct_specs, *self.reference.distinct_specs)))
+
+    @property
     def kernels_sha256(self) -> str | None:
         """Hash of the profiled kernels; None where costs are published figures."""
         return None if self.graph.origin is None else self.graph.origin.kernels_sha256
 
     @property
     def matmul(self) -> str | None:
-        """How the profiled kernels computed matrix products; None for published figures."""
-        return None if self.graph.origin is None else self.graph.origin.matmul
+        """How the kernels compute matrix products: as profiled; None leaves it to the board.
+
+        Slices have the values of whole layers only with the kernels' own products.
+        """
+        profiled = None if self.graph.origin is None else self.graph.origin.matmul
+        return profiled or (None if self.step.whole is None else "in-tree")
+
+    @property
+    def reference(self) -> TrainingStep:
+        """The step that must have the same values: without slices, unless a BLAS computes them.
+
+        A BLAS promises no order of its sums.
+        """
+        toolchain = self.description.with_matmul(self.matmul).toolchain
+        has_blas = getattr(toolchain, "matmul", None) == "cblas"
+        return self.step if has_blas else self.step.whole or self.step
 
 
 @dataclass(frozen=True)
@@ -146,7 +165,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
 
     Args:
         graph: the graph.
-        plain: leave the parameters in RAM and the batch whole, whatever the graph does.
+        plain: leave the parameters in RAM, and batch and weights whole, whatever the graph does.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -169,6 +188,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
         train=origin.train,
         accumulate=1 if plain else origin.accumulate or 1,
         lora=origin.lora,
+        slices=None if plain else origin.slices,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
@@ -214,7 +234,7 @@ def replay_schedule(
         session = stack.enter_context(
             open_replay(
                 subject.description,
-                subject.step.distinct_specs,
+                subject.specs,
                 runs.plans,
                 progress,
                 kernels_sha256=subject.kernels_sha256,
@@ -319,14 +339,14 @@ class _Runs:
 
         Its RAM has no room for the unscheduled step.
         """
-        from replay.lowering.lowering import lower, unscheduled
+        from replay.lowering.lowering import lower, reference
 
         s = self.subject
         scheduled = lower(s.step, s.graph, s.schedule, workspace_bytes)
         if s.description.firmware is not None:
             return [scheduled]
         guarded = lower(s.step, s.graph, s.schedule, workspace_bytes, guarded=True)
-        return [scheduled, unscheduled(s.step, workspace_bytes), guarded]
+        return [scheduled, reference(s.step, s.reference, workspace_bytes), guarded]
 
     def run(
         self,
@@ -354,15 +374,18 @@ class _Runs:
 
     @cached_property
     def _initial(self) -> Mapping[str, NDArray[np.float32]]:
+        """Initial values of the scheduled step, and of the one without slices."""
         from networks.training.initial import initial_values
+        from networks.training.slicing import joined
 
-        return initial_values(self.subject.step, self.training.seed)
+        values = initial_values(self.subject.step, self.training.seed)
+        return {**values, **joined(self.subject.step, values)}
 
     def against_this_computer(
         self, watched: ReplayRecord
     ) -> tuple[list[ValueCheck], Mapping[str, NDArray[np.float32]]]:
         """Compare a microcontroller's values with those of this computer; also its gradients."""
-        from replay.lowering.lowering import lower, unscheduled
+        from replay.lowering.lowering import lower, reference
         from replay.running.opening import open_replay
         from replay.running.twin import host_twin
 
@@ -371,11 +394,11 @@ class _Runs:
         def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
             return [
                 lower(s.step, s.graph, s.schedule, workspace_bytes),
-                unscheduled(s.step, workspace_bytes),
+                reference(s.step, s.reference, workspace_bytes),
             ]
 
         twin = host_twin(s.description)
-        opened = open_replay(twin, s.step.distinct_specs, plans, self.progress, alone=False)
+        opened = open_replay(twin, s.specs, plans, self.progress, alone=False)
         with opened as session:
             what, gradients = "the same plan here", self.training.gradients
             same = self.run(session, _SCHEDULED, what, watched=True, gradients=gradients)

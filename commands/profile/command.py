@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import product
 
 from commands.command import Command
 from commands.console import Console
@@ -34,7 +35,10 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
+    if options.slices:  # parts have the values of whole layers with the kernels' own products only
+        description = description.with_matmul("in-tree")
     models = [exported(word, options.results.networks) for word in options.models]
+    subjects = list(product(models, options.slices or (None,)))
     steps = [
         build_model(
             name,
@@ -44,12 +48,13 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             train=options.train,
             accumulate=options.accumulate,
             lora=options.lora,
+            slices=slices,
         )
-        for name in models
+        for name, slices in subjects
     ]
     for step in steps:
         say_remark(console, step)
-    specs = [spec for step in steps for spec in step.distinct_specs]
+    specs = [spec for step in steps for spec in step.costed_specs]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
     preview = plan_profile(description, specs, plan, measuring)
@@ -67,8 +72,9 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             train=options.train,
             accumulate=options.accumulate if options.accumulate > 1 else None,
             lora=options.lora,
+            slices=slices,
         )
-        for name, step in zip(models, steps, strict=True)
+        for (name, slices), step in zip(subjects, steps, strict=True)
     ]
     with sole_writer(out):
         campaigns = options.results.campaigns

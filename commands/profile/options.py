@@ -17,6 +17,7 @@ from commands.arguments import (
     count,
     seed,
     selection,
+    slice_bytes,
 )
 from devices.operation import Loss
 from devices.results import Results
@@ -28,6 +29,7 @@ from profiler.run.options import ProfileOptions
 class MeasureOptions:
     """Measure each operation of ``models`` by itself.
 
+    ``slices`` are the most bytes of a weight in a part; without any, all weights are whole.
     ``additivity``: measure the whole training step of the first model too.
     """
 
@@ -39,6 +41,7 @@ class MeasureOptions:
     train: tuple[str, ...] | None
     accumulate: int
     lora: str | None
+    slices: tuple[int, ...]
     measuring: ProfileOptions
     additivity: bool
     dry_run: bool
@@ -65,6 +68,7 @@ _MEASURING: Mapping[str, object] = {
     "train": None,
     "accumulate": None,
     "lora": None,
+    "slices": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -104,6 +108,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         train=selection(namespace),
         accumulate=namespace.accumulate or 1,
         lora=namespace.lora,
+        slices=tuple(namespace.slices or ()),
         measuring=ProfileOptions(
             blocks=namespace.blocks,
             seed=namespace.seed,
@@ -144,6 +149,14 @@ def add_options(parser: ArgumentParser) -> None:
         type=count,
         metavar="N",
         help="take the batch in N equal parts, one after the other, and add their gradients up (1)",
+    )
+    parser.add_argument(
+        "--slices",
+        type=slice_bytes,
+        action="append",
+        metavar="BYTES",
+        help="measure the operations on parts of at most so many bytes of a weight, such as 64KiB,"
+        " in place of those on larger weights; may be repeated (no parts)",
     )
     parser.add_argument(
         "--refine",

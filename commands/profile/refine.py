@@ -83,6 +83,7 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
     if unmeasured:
         origin = origin_of(run)
         parts = "" if origin.accumulate is None else f" --accumulate {origin.accumulate}"
+        parts += "" if origin.slices is None else f" --slices {origin.slices}"
         console.say(
             f"responsible, but predicted from other operations and never measured:"
             f" {'; '.join(unmeasured)}. Measure with profile --device {device}"

@@ -11,6 +11,7 @@ from commands.run.options import RunOptions, add_options
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
+    from networks.training import TrainingStep
     from replay.evaluation import HeldOutSamples
     from replay.running.failure import Recovered
     from replay.runs import Subject, Training
@@ -75,6 +76,7 @@ def _run(
     from commands.run.summary import summarise
     from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
+    from networks.training.slicing import joined
     from replay.directory import MODEL, REPORT, VALUES, WEIGHTS, StoredRun, has_trained_model
     from replay.expectation import expected_step
     from replay.gradients import gradients_file
@@ -93,12 +95,13 @@ def _run(
 
             # Before training, so that a file or a computer that cannot be used costs no training.
             initial = initial_values(subject.step, training.seed)
-            before = held_out and held_out.score(initial, progress)
+            before = held_out and held_out.score(joined(subject.step, initial), progress)
             replayed = replay_schedule(subject, training, expected.time_s.median, progress)
-            after = held_out and held_out.score({**initial, **replayed.timed.values}, progress)
+            trained = joined(subject.step, {**initial, **replayed.timed.values})
+            after = held_out and held_out.score(trained, progress)
     except ReplayFailed as failure:
         if failure.recovered is not None:
-            _keep(console, directory, failure.recovered)
+            _keep(console, directory, failure.recovered, subject.step)
         raise
     report = run_report(
         subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
@@ -137,7 +140,7 @@ def _run(
     return ExitCode.INTERNAL_ERROR
 
 
-def _keep(console: Console, directory: Path, recovered: Recovered) -> None:
+def _keep(console: Console, directory: Path, recovered: Recovered, step: TrainingStep) -> None:
     """Keep the values that the last complete step of a failed replay has left.
 
     If they cannot be written, print an error; the caller reports the failure itself.
@@ -146,7 +149,7 @@ def _keep(console: Console, directory: Path, recovered: Recovered) -> None:
 
     path = directory / RECOVERED
     try:
-        keep_recovered(directory, recovered)
+        keep_recovered(directory, recovered, step)
     except OSError as error:
         console.say(f"error: {path}: {error.strerror}")
     else:

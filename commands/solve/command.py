@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from commands.command import Command
 from commands.console import Console
-from commands.solve.options import SolveOptions, add_options
+from commands.solve.options import ProfiledModel, SolveOptions, add_options
 from commands.stopping import stop_requested
 from devices.errors import ExitCode
 
@@ -28,11 +28,12 @@ _EXIT_CODES: Mapping[str, ExitCode] = {
 
 def solve(options: SolveOptions, console: Console) -> int:
     """Solve and print; the exit code states whether a schedule was found."""
-    from commands.solve.accumulation import cheapest, show_comparison
     from commands.solve.baselines import show_baselines
+    from commands.solve.choice import cheapest, show_comparison
     from commands.solve.costs import predicted_document
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
+    from commands.solve.slicing import with_slices
     from commands.solve.subject import read_budget, read_subjects
     from commands.solve.summary import progress_line, summarise
     from devices.documents.document import dump_json, write_atomically
@@ -59,6 +60,8 @@ def solve(options: SolveOptions, console: Console) -> int:
         return ExitCode.DONE
     kept = replay(graph, keep_everything(graph), options.budget.covers)
     budget = read_budget(options.budget, subject.profile, kept, console)
+    if isinstance(options.graph, ProfiledModel) and options.graph.slices == "auto":
+        subjects = with_slices(subjects, budget, console)
     # Refuse draws that are not possible before the search.
     drawn = [
         None if options.draws is None else draw_costs(each.graph, options.draws, DRAWS_SEED)
@@ -74,7 +77,7 @@ def solve(options: SolveOptions, console: Console) -> int:
 
         certified = options.certify
         subject, schedule, found = cheapest(subjects, budget, solver, show, certified=certified)
-    if len(subjects) > 1:
+    if subject.graph is not graph:
         graph = subject.graph
         kept = replay(graph, keep_everything(graph), options.budget.covers)
     draws = next(own for each, own in zip(subjects, drawn, strict=True) if each is subject)
@@ -91,7 +94,8 @@ def solve(options: SolveOptions, console: Console) -> int:
     if subject.predicted:
         document["predicted_operations"] = predicted_document(subject.predicted)
     if len(subjects) > 1:
-        document["accumulation"] = show_comparison(console, subjects, found)
+        by = "slicings" if subjects[0].slices else "accumulation"
+        document[by] = show_comparison(console, subjects, found)
     summarise(console, schedule, kept, graph)
     summarise_robustness(console, schedule)
     if options.baselines and not stop_requested():

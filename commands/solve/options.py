@@ -6,7 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, cast, get_args
 
 from commands.arguments import (
     add_coverage,
@@ -19,6 +19,7 @@ from commands.arguments import (
     positive,
     require_no_options_of_model,
     selection,
+    slice_bytes,
 )
 from devices.errors import InputError
 from devices.operation import Loss
@@ -26,13 +27,17 @@ from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
 
+_SliceWord: TypeAlias = Literal["auto", "none"]
+
 
 @dataclass(frozen=True)
 class ProfiledModel:
     """A network, and the profile (name or path) with its costs.
 
     ``model``, ``batch``, ``optimizer`` and ``accumulate`` are None unless the command line names
-    them. ``strict``: an operation that was not measured is an error; no cost is predicted.
+    them. ``slices``: most bytes of a weight in a part, or ``auto``: parts only where no schedule of
+    whole layers can fit. ``strict``: an operation that was not measured is an error; no cost is
+    predicted.
     """
 
     profile: str
@@ -43,6 +48,7 @@ class ProfiledModel:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: int | Literal["auto"] | None
+    slices: int | _SliceWord
     lora: str | None
     strict: bool
 
@@ -117,6 +123,7 @@ class SolveOptions:
                 loss=namespace.loss,
                 train=selection(namespace),
                 accumulate=namespace.accumulate,
+                slices=namespace.slices or "auto",
                 lora=namespace.lora,
                 strict=namespace.strict,
             ),
@@ -140,6 +147,12 @@ class SolveOptions:
             results=namespace.results,
             verbose=namespace.verbose,
         )
+
+
+def _slices(text: str) -> int | _SliceWord:
+    if text in get_args(_SliceWord):
+        return cast(_SliceWord, text)
+    return slice_bytes(text)
 
 
 def _requested_budget(namespace: Namespace) -> RequestedBudget | None:
@@ -169,6 +182,14 @@ def add_options(parser: ArgumentParser) -> None:
     )
     add_network_of_profile(parser)
     add_home(parser)
+    parser.add_argument(
+        "--slices",
+        type=_slices,
+        metavar="BYTES|auto|none",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB; auto:"
+        " only if an operation is larger than the RAM budget (auto; with the profile's network: as"
+        " in the profile)",
+    )
     parser.add_argument(
         "--ram-budget",
         help="a size such as 512KiB or 1.2MB, a number of bytes, or a share such as 40%% of the"

@@ -30,16 +30,24 @@ from solver.referee.referee import Replay
 @dataclass(frozen=True)
 class SolveSubject:
     """A costed graph, the profile that its costs are from, and those of its operations whose costs
-    are predicted. A graph from a file has no profile and names no predictions."""
+    are predicted. ``step`` is what the graph was made from, ``strict`` allows no predictions. A
+    graph from a file has neither profile nor step, and names no predictions."""
 
     graph: CostedGraph
     profile: DeviceProfile | None = None
     predicted: tuple[Predicted, ...] = ()
+    step: TrainingStep | None = None
+    strict: bool = False
 
     @property
     def parts(self) -> int:
         """Number of parts of the batch."""
         return (self.graph.origin and self.graph.origin.accumulate) or 1
+
+    @property
+    def slices(self) -> int | None:
+        """Most bytes of a weight in a part; None if all weights are whole."""
+        return None if self.graph.origin is None else self.graph.origin.slices
 
 
 def read_subjects(
@@ -63,7 +71,7 @@ def read_subjects(
     for step in _training_steps(source, profile, results, console):
         costing = cost_graph(step, profile, strict=source.strict)
         report_costs(console, costing, verbose)
-        found.append(SolveSubject(costing.graph, profile, costing.predicted))
+        found.append(SolveSubject(costing.graph, profile, costing.predicted, step, source.strict))
     return tuple(found)
 
 
@@ -78,6 +86,7 @@ def _training_steps(
     batch: int | None = None
     loss, train, lora = source.loss, source.train, source.lora
     parts = source.accumulate
+    slices = None if isinstance(source.slices, str) else source.slices
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer
@@ -93,6 +102,9 @@ def _training_steps(
         if parts is None and network.accumulate is not None:
             parts = network.accumulate
             taken.append(f"in {parts} parts")
+        if source.slices == "auto" and network.slices is not None:
+            slices = network.slices
+            taken.append(f"slices of {size(slices)}")
         if lora is None and network.lora is not None:
             lora = network.lora
             taken.append(f"LoRA {lora}")
@@ -110,6 +122,7 @@ def _training_steps(
             train=train,
             lora=lora,
             accumulate=number,
+            slices=slices,
         )
 
     first = step(parts if isinstance(parts, int) else 1)

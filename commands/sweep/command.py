@@ -98,7 +98,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     models = [exported(word, options.results.networks) for word in source.models]
     for name in source.profiles:
         profile = resolve_profile(name, options.results.profiles)
-        for model, parts in product(models, source.accumulate):
+        for model, parts, slices in product(models, source.accumulate, source.slices):
             step = build_model(
                 model,
                 source.batch,
@@ -108,6 +108,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 train=source.train,
                 accumulate=parts,
                 lora=source.lora,
+                slices=slices,
             )
             say_remark(console, step)
             costed = cost_graph(step, profile)

@@ -19,6 +19,7 @@ from commands.arguments import (
     positive,
     require_no_options_of_model,
     selection,
+    slice_bytes,
 )
 from devices.operation import Loss
 from devices.results import Results
@@ -28,7 +29,7 @@ from solver.options import Coverage, SolverOptions
 
 @dataclass(frozen=True)
 class ProfiledModels:
-    """Every network with every profile (name or path) and every number of parts of its batch."""
+    """Every network with every profile (name or path), number of parts of its batch, and slices."""
 
     profiles: tuple[str, ...]
     models: tuple[str, ...]
@@ -38,6 +39,7 @@ class ProfiledModels:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: tuple[int, ...]
+    slices: tuple[int | None, ...]
     lora: str | None
 
 
@@ -80,6 +82,7 @@ class SweepOptions:
                 loss=namespace.loss,
                 train=selection(namespace),
                 accumulate=tuple(namespace.accumulate),
+                slices=tuple(namespace.slices or (None,)),
                 lora=namespace.lora,
             ),
             ram_budgets=namespace.ram_budgets,
@@ -136,6 +139,14 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="N",
         help="take the batch in N equal parts, one after the other, and add their gradients up;"
         " with several numbers, every network is solved with each of them (1)",
+    )
+    parser.add_argument(
+        "--slices",
+        nargs="+",
+        type=slice_bytes,
+        metavar="BYTES",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB; with"
+        " several sizes, every network is solved with each of them (no parts)",
     )
     add_home(parser)
     parser.add_argument(

@@ -7,6 +7,7 @@ from devices.signatures import (
     elementwise,
     matrices,
     normalisation,
+    parts,
     recurrent,
     training,
     windows,
@@ -20,5 +21,6 @@ SIGNATURES: dict[str, Signature] = {
     **elementwise.KINDS,
     **broadcasting.KINDS,
     **recurrent.KINDS,
+    **parts.KINDS,
     **training.KINDS,
 }

@@ -47,8 +47,9 @@ class Signature:
 
     ``in_place`` maps a written role to the read role whose bytes it may overwrite. ``mutates``: it
     always overwrites them, so that the operation runs only once a step. ``passes`` names the read
-    roles of a forward operation whose gradient is the output's. A scalar named ``seed`` is the last
-    one; every training step advances it.
+    roles of a forward operation whose gradient is the output's. ``continues``: the overwritten
+    operand is an unfinished result, of which the operation keeps what it does not compute; apart,
+    it is copied. A scalar named ``seed`` is the last one; every training step advances it.
     """
 
     attributes: tuple[str, ...]
@@ -59,6 +60,7 @@ class Signature:
     scalars: tuple[str, ...]
     mutates: bool
     passes: tuple[str, ...]
+    continues: bool
 
 
 Operands: TypeAlias = Callable[[Attributes], tuple[Operand, ...]]
@@ -76,10 +78,11 @@ def define(
     scalars: tuple[str, ...] = (),
     mutates: bool = False,
     passes: tuple[str, ...] = (),
+    continues: bool = False,
 ) -> None:
     """Add the signature of ``kind`` to a family's signatures."""
     kinds[kind] = Signature(
-        attributes, reads, writes, work_flop, in_place or {}, scalars, mutates, passes
+        attributes, reads, writes, work_flop, in_place or {}, scalars, mutates, passes, continues
     )
 
 

@@ -23,6 +23,7 @@ from networks.training import (
 )
 from networks.training.lora import Lora, add_adapters
 from networks.training.selection import select_trained
+from networks.training.slicing import sliced
 from networks.training.step import NetworkFile
 
 
@@ -66,6 +67,7 @@ def build_model(
     train: Sequence[str] | None = None,
     accumulate: int = 1,
     lora: str | None = None,
+    slices: int | None = None,
 ) -> TrainingStep:
     """Build one training step of a built-in network, or of one in a file.
 
@@ -85,6 +87,8 @@ def build_model(
         lora: Rank of low-rank adapters, or rank and pattern (``8:*query*``), as
             :class:`~networks.training.lora.Lora` parses it. All else is frozen then, except for
             what ``train`` selects.
+        slices: Most bytes of a weight that an operation has in RAM: layers with larger ones are
+            done in parts (:mod:`networks.training.slicing`). None: all layers are done whole.
 
     Returns:
         The training step.
@@ -114,7 +118,9 @@ def build_model(
         lora=lora,
         adapters=adapters,
     )
-    return with_parameters_in_storage(step) if parameters_in == "storage" else step
+    if parameters_in == "storage":
+        step = with_parameters_in_storage(step)
+    return step if slices is None else sliced(step, slices)
 
 
 def _built_in(name: str, batch: int | None) -> Network:

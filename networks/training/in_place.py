@@ -45,9 +45,9 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
             reads = reads[::-1]
         read = {operand.role: name for operand, name in zip(op.spec.reads, reads, strict=True)}
         in_place = {
-            name: read[op.spec.signature.in_place[operand.role]]
+            name: read[op.spec.in_place[operand.role]]
             for operand, name in zip(op.spec.writes, op.writes, strict=True)
-            if operand.role in op.spec.signature.in_place
+            if operand.role in op.spec.in_place
         }
         allowed = {w: r for w, r in in_place.items() if may_overwrite(op, r)}
         return replace(op, reads=reads if allowed else op.reads, in_place=allowed)

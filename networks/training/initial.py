@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from devices.operation import Operand
 from networks.training.draws import uniform
-from networks.training.step import TrainingStep
+from networks.training.step import StepTensor, TrainingStep
 
 # The standard deviation of BERT's initial embeddings (Devlin et al. 2019).
 _EMBEDDING_DEVIATION = 0.02
@@ -46,23 +46,41 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
 
     Returns:
         For each tensor's name, an array in the shape of the operand at its first reader; of a
-        table, with all its rows.
+        table, with all its rows. A part has its rows of the whole tensor's values.
     """
     values: dict[str, NDArray[np.float32]] = {}
+    wholes: dict[str, NDArray[np.float32]] = {}
     for adapter in step.adapters:
         drawn = uniform(adapter.shape, "initial", seed, adapter.name)
-        values[adapter.name] = np.float32(adapter.bound) * drawn
+        wholes[adapter.name] = np.float32(adapter.bound) * drawn
     for op in step.ops:
         for operand, name in zip(op.spec.reads, op.reads, strict=True):
             tensor = step.tensor[name]
             if tensor.home is not None and tensor.kind != "input" and name not in values:
-                rows, *shape = operand.shape
-                whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
-                kept = None if step.file is None else step.file.initial(name)
-                values[name] = (
-                    _initial(operand, whole, name, seed) if kept is None else kept.reshape(whole)
-                )
+                part = tensor.part
+                whole = name if part is None else part.whole
+                if whole not in wholes:
+                    wholes[whole] = _whole(step, operand, tensor, whole, seed)
+                values[name] = wholes[whole]
+                if part is not None:
+                    rows = wholes[whole].reshape(part.whole_rows, -1)[part.range]
+                    values[name] = rows.reshape(operand.shape)
     return values
+
+
+def _whole(
+    step: TrainingStep, operand: Operand, tensor: StepTensor, name: str, seed: int
+) -> NDArray[np.float32]:
+    """Initial values of the tensor ``name``, which is ``tensor``, or of which that is a part."""
+    rows, *rest = operand.shape
+    part = tensor.part
+    if part is None:
+        rows = rows // tensor.stretches * tensor.home_stretches
+    else:
+        rows = rows // part.rows * part.whole_rows
+    shape = (rows, *rest)
+    kept = None if step.file is None else step.file.initial(name)
+    return _initial(operand, shape, name, seed) if kept is None else kept.reshape(shape)
 
 
 def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:

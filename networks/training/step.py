@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.documents.readable import size
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
@@ -40,6 +41,21 @@ class StepOp:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Rows of a tensor that a step has in parts; ``whole`` names it, with ``whole_rows`` rows."""
+
+    whole: str
+    first: int
+    rows: int
+    whole_rows: int
+
+    @property
+    def range(self) -> slice:
+        """The part's rows."""
+        return slice(self.first, self.first + self.rows)
+
+
+@dataclass(frozen=True)
 class StepTensor:
     """One tensor of a training step.
 
@@ -56,6 +72,7 @@ class StepTensor:
     stretches: int = 1
     home_stretches: int = 1
     shape: tuple[int, ...] | None = None
+    part: Part | None = None
 
     @property
     def is_table(self) -> bool:
@@ -108,6 +125,8 @@ class TrainingStep:
     absent for a built-in network. ``loss`` was added to the file's network, ``train`` selected the
     trained parameters, and ``lora`` added the ``adapters``; they are None where nobody asked for
     them. ``accumulate`` is the number of parts of the batch, each of which has inputs of its own.
+    ``slice_bytes`` are the most bytes of a weight in a part, and ``whole`` is the same step without
+    such parts; both are None if nobody asked for slices.
     """
 
     name: str
@@ -122,6 +141,8 @@ class TrainingStep:
     accumulate: int = 1
     lora: str | None = None
     adapters: tuple[Adapter, ...] = ()
+    slice_bytes: int | None = None
+    whole: TrainingStep | None = None
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -130,8 +151,13 @@ class TrainingStep:
 
     @cached_property
     def distinct_specs(self) -> tuple[OpSpec, ...]:
-        """Distinct operations, which a profile must measure, in the order of first execution."""
+        """Distinct operations in the order of first execution."""
         return tuple(dict.fromkeys(op.spec for op in self.ops))
+
+    @cached_property
+    def costed_specs(self) -> tuple[OpSpec, ...]:
+        """The distinct operations whose costs are those of all, which a profile must measure."""
+        return tuple(dict.fromkeys(spec.costed_as for spec in self.distinct_specs))
 
     @cached_property
     def parameter_count(self) -> int:
@@ -199,6 +225,9 @@ class TrainingStep:
         Raises:
             InputError: The step's optimizer has no momentum.
         """
+        whole = self.whole and self.whole.updating_with(
+            learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay
+        )
         decay = "gradient_decay" if self.optimizer == "adam" else "weight_decay"
         wanted = {"learning_rate": learning_rate, "momentum": momentum, decay: weight_decay}
         changed = {name: value for name, value in wanted.items() if value is not None}
@@ -214,7 +243,7 @@ class TrainingStep:
                     )
             return replace(op, scalars={**op.scalars, **changed})
 
-        return replace(self, ops=tuple(map(updated, self.ops)))
+        return replace(self, ops=tuple(map(updated, self.ops)), whole=whole)
 
     @property
     def title(self) -> str:
@@ -223,4 +252,5 @@ class TrainingStep:
         parts = f", in {self.accumulate} parts" if self.accumulate > 1 else ""
         trained += "" if self.lora is None else f", LoRA {self.lora}"
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
+        home += "" if self.slice_bytes is None else f", slices of {size(self.slice_bytes)}"
         return f"{self.name}, batch {self.batch}{parts}{trained}{home}"

@@ -99,7 +99,14 @@ static inline jw_matrix jw_transposed(const float *data, jw_index leading) {
 void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
                jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace);
 
-/* Floats of workspace that jw_matmul needs; does not decrease with either argument. */
+/* c[rows, columns] = a[rows, depth] * b[depth, columns], added to c if `continues`. Each element is
+ * one chain of additions in the order of depth, which goes on from c: products of parts of the
+ * depth, one after the other, give the bits of the whole product. (A BLAS promises no order.)
+ * jw_matmul adds up long chains in blocks, which rounds less. */
+void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matrix a, jw_matrix b,
+                       int continues, float *c, jw_index c_leading, float *workspace);
+
+/* Floats of workspace that both products need; does not decrease with either argument. */
 jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
 /* b[depth, columns] as the right matrix of many products, in the layout that suits them. */
@@ -232,6 +239,13 @@ static inline float jw_maximum(const float *x, jw_index count) {
 static inline void jw_fill(float *restrict out, float value, jw_index count) {
     for (jw_index i = 0; i < count; i++) {
         out[i] = value;
+    }
+}
+
+/* Copy what earlier parts of an operation have left, unless it is in place. */
+static inline void jw_take_over(float *written, const float *before, jw_index floats) {
+    if (written != before) {
+        memcpy(written, before, (size_t)floats * sizeof(float));
     }
 }
 

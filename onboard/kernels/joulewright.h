@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JW_MAX_ATTRIBUTES 17
+#define JW_MAX_ATTRIBUTES 19
 #define JW_MAX_OPERANDS 8
 #define JW_MAX_SCALARS 6
 

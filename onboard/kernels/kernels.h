@@ -124,6 +124,29 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* A part of it: `channels` output channels from `first` on. weight, bias and their gradients have
+ * the part's rows alone. What parts before have computed is read if `first` is not 0, and may be in
+ * place. columns: unfolded image, for `inputs` input channels from `first_input` on [inputs *
+ * kernel_height * kernel_width, batch * output height * output width], in the order of tiles. */
+
+/* input: image, weight, bias, output_before: result -> output: result */
+void jw_conv2d_part_forward(const jw_call *call);
+/* output_gradient: result, weight, input_gradient_before: image -> input_gradient: image; windows
+ * must be single elements, with stride 1 and without padding */
+void jw_conv2d_part_input_gradient(const jw_call *call);
+/* output_gradient: result, weight, columns_before: columns -> columns */
+void jw_conv2d_part_columns_gradient(const jw_call *call);
+/* columns of all output channels, input_gradient_before: image, if `first_input` is not 0 ->
+ * input_gradient: image */
+void jw_conv2d_part_fold(const jw_call *call);
+/* input: image, output_gradient: result -> weight_gradient, bias_gradient */
+void jw_conv2d_part_parameter_gradient(const jw_call *call);
+size_t jw_conv2d_part_forward_workspace(const int32_t *attributes);
+size_t jw_conv2d_part_input_gradient_workspace(const int32_t *attributes);
+size_t jw_conv2d_part_columns_gradient_workspace(const int32_t *attributes);
+size_t jw_conv2d_part_fold_workspace(const int32_t *attributes);
+size_t jw_conv2d_part_parameter_gradient_workspace(const int32_t *attributes);
+
 /* The same with `dilation_height` and `dilation_width`, the distances of neighbouring taps; they come
  * after conv2d's attributes. */
 void jw_dilated_conv2d_forward(const jw_call *call);
@@ -191,6 +214,22 @@ void jw_linear_parameter_gradient(const jw_call *call);
 size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
+
+/* A part of it: `channels` output features from `first` on. weight, bias and their gradients have
+ * the part's rows alone. What parts before have computed is read if `first` is not 0, and may be in
+ * place. */
+
+/* input [rows, in_features], weight, bias, output_before -> output [rows, out_features] */
+void jw_linear_part_forward(const jw_call *call);
+/* output_gradient [rows, out_features], weight, input_gradient_before -> input_gradient [rows,
+ * in_features] */
+void jw_linear_part_input_gradient(const jw_call *call);
+/* input [rows, in_features], output_gradient [rows, out_features] -> weight_gradient,
+ * bias_gradient */
+void jw_linear_part_parameter_gradient(const jw_call *call);
+size_t jw_linear_part_forward_workspace(const int32_t *attributes);
+size_t jw_linear_part_input_gradient_workspace(const int32_t *attributes);
+size_t jw_linear_part_parameter_gradient_workspace(const int32_t *attributes);
 
 /* Products for every batch and head: left [batch, heads, rows, depth], right [batch, heads, depth,
  * columns], output [batch, heads, rows, columns]. A transposed operand has its last two axes

@@ -88,11 +88,15 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
 }
 
 /* Defines a function of the register tile's columns and of `ROWS` of its rows:
- * tile[i][j] = sum over p of rows[i][p * step] * panel[p][j] */
-#define DEFINE_MULTIPLY(NAME, ROWS)                                                                \
+ * tile[i][j] = BEFORE + sum over p of rows[i][p * step] * panel[p][j]
+ * BEFORE is 0, or tile[i][j] if the sums are continued. */
+#define DEFINE_MULTIPLY(NAME, ROWS, CONTINUES)                                                     \
     static void NAME(float *restrict tile, const float *const rows[ROWS], jw_index step,           \
                      const float *restrict panel, jw_index depth) {                                \
         float sums[ROWS][TILE_COLUMNS] = {{0.0f}};                                                 \
+        if (CONTINUES) {                                                                           \
+            memcpy(sums, tile, sizeof sums);                                                       \
+        }                                                                                          \
         const float *restrict row[ROWS];                                                           \
         for (int i = 0; i < (ROWS); i++) {                                                         \
             row[i] = rows[i];                                                                      \
@@ -108,7 +112,8 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
         memcpy(tile, sums, sizeof sums);                                                           \
     }
 
-DEFINE_MULTIPLY(multiply_tile, TILE_ROWS)
+DEFINE_MULTIPLY(multiply_tile, TILE_ROWS, 0)
+DEFINE_MULTIPLY(continue_tile, TILE_ROWS, 1)
 
 /* c = alpha * tile + beta * c */
 static void store_row(float *restrict c, const float *restrict tile, jw_index columns, float alpha,
@@ -128,41 +133,81 @@ static void store_row(float *restrict c, const float *restrict tile, jw_index co
     }
 }
 
-void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
-               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace) {
+/* A part of c as a whole tile; beyond c, the tile is zero. */
+static void load_tile(float tile[TILE_ROWS * TILE_COLUMNS], const float *c, jw_index c_leading,
+                      jw_index rows, jw_index columns) {
+    if (rows < TILE_ROWS || columns < TILE_COLUMNS) {
+        memset(tile, 0, TILE_ROWS * TILE_COLUMNS * sizeof *tile);
+    }
+    for (jw_index r = 0; r < rows; r++) {
+        memcpy(tile + r * TILE_COLUMNS, c + r * c_leading, (size_t)columns * sizeof *tile);
+    }
+}
+
+typedef struct {
+    jw_index rows, columns, depth;
+    float alpha, beta;
+    int chained; /* whether sums go on from c; then alpha is 1, and beta is 0 or 1 */
+} product;
+
+static void multiply(const product *m, jw_matrix a, jw_matrix b, float *c, jw_index c_leading,
+                     float *workspace) {
     const jw_index row_step = a.transposed ? 1 : a.leading;
     const jw_index depth_step = a.transposed ? a.leading : 1;
     float tile[TILE_ROWS * TILE_COLUMNS];
 
-    for (jw_index column = 0; column < columns; column += BLOCK_COLUMNS) {
-        const jw_index block_columns = jw_min(columns - column, BLOCK_COLUMNS);
-        for (jw_index first = 0; first < depth; first += BLOCK_DEPTH) {
-            const jw_index block_depth = jw_min(depth - first, BLOCK_DEPTH);
-            const float block_beta = first == 0 ? beta : 1.0f;
+    for (jw_index column = 0; column < m->columns; column += BLOCK_COLUMNS) {
+        const jw_index block_columns = jw_min(m->columns - column, BLOCK_COLUMNS);
+        for (jw_index first = 0; first < m->depth; first += BLOCK_DEPTH) {
+            const jw_index block_depth = jw_min(m->depth - first, BLOCK_DEPTH);
+            const float beta = first == 0 ? m->beta : 1.0f;
+            const int continues = m->chained && beta == 1.0f;
             for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
                 pack_panel(workspace + j * block_depth, b, first, block_depth, column + j,
                            block_columns - j);
             }
-            for (jw_index i = 0; i < rows; i += TILE_ROWS) {
+            for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
+                const jw_index tile_rows = jw_min(m->rows - i, TILE_ROWS);
                 const float *row[TILE_ROWS];
                 for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
-                    row[r] = a.data + jw_min(i + r, rows - 1) * row_step + first * depth_step;
+                    row[r] = a.data + jw_min(i + r, m->rows - 1) * row_step + first * depth_step;
                 }
                 for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
-                    multiply_tile(tile, row, depth_step, workspace + j * block_depth, block_depth);
-                    for (jw_index r = 0; r < jw_min(rows - i, TILE_ROWS); r++) {
-                        float *target = c + (i + r) * c_leading + column + j;
+                    const jw_index tile_columns = jw_min(block_columns - j, TILE_COLUMNS);
+                    const float *panel = workspace + j * block_depth;
+                    float *target = c + i * c_leading + column + j;
+                    if (continues) {
+                        load_tile(tile, target, c_leading, tile_rows, tile_columns);
+                        continue_tile(tile, row, depth_step, panel, block_depth);
+                    } else {
+                        multiply_tile(tile, row, depth_step, panel, block_depth);
+                    }
+                    for (jw_index r = 0; r < tile_rows; r++) {
                         const float *source = tile + r * TILE_COLUMNS;
-                        if (block_columns - j >= TILE_COLUMNS) {
-                            store_row(target, source, TILE_COLUMNS, alpha, block_beta);
+                        if (tile_columns == TILE_COLUMNS) {
+                            store_row(target + r * c_leading, source, TILE_COLUMNS, m->alpha,
+                                      continues ? 0.0f : beta);
                         } else {
-                            store_row(target, source, block_columns - j, alpha, block_beta);
+                            store_row(target + r * c_leading, source, tile_columns, m->alpha,
+                                      continues ? 0.0f : beta);
                         }
                     }
                 }
             }
         }
     }
+}
+
+void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
+               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace) {
+    const product m = {rows, columns, depth, alpha, beta, 0};
+    multiply(&m, a, b, c, c_leading, workspace);
+}
+
+void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matrix a, jw_matrix b,
+                       int continues, float *c, jw_index c_leading, float *workspace) {
+    const product m = {rows, columns, depth, 1.0f, continues ? 1.0f : 0.0f, 1};
+    multiply(&m, a, b, c, c_leading, workspace);
 }
 
 /* --- a right matrix that many products share ---------------------------------------------------- */
@@ -239,8 +284,8 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
 /* All its panels are packed. A tile of fewer rows serves the few that a small batch has. */
 
 #define HALF_ROWS (TILE_ROWS / 2)
-DEFINE_MULTIPLY(multiply_half, HALF_ROWS)
-DEFINE_MULTIPLY(multiply_row, 1)
+DEFINE_MULTIPLY(multiply_half, HALF_ROWS, 0)
+DEFINE_MULTIPLY(multiply_row, 1, 0)
 
 jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
     (void)transposed;

@@ -30,6 +30,11 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
                    (int)b.leading, beta, c, (int)c_leading);
 }
 
+void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matrix a, jw_matrix b,
+                       int continues, float *c, jw_index c_leading, float *workspace) {
+    jw_matmul(rows, columns, depth, 1.0f, a, b, continues ? 1.0f : 0.0f, c, c_leading, workspace);
+}
+
 /* Libraries pack a transposed matrix slowly, which few rows cannot make up for. */
 
 jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {

@@ -175,8 +175,12 @@ def _additivity(
     return Additivity(
         model=step.name,
         step_s=median_interval(steps, run.seed),
-        sum_warm_s=math.fsum(cost[op.spec.key].warm.time_s.median for op in step.computes),
-        sum_cold_s=math.fsum(cost[op.spec.key].cold.time_s.median for op in step.computes),
+        sum_warm_s=math.fsum(
+            cost[op.spec.costed_as.key].warm.time_s.median for op in step.computes
+        ),
+        sum_cold_s=math.fsum(
+            cost[op.spec.costed_as.key].cold.time_s.median for op in step.computes
+        ),
     )
 
 

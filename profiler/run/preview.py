@@ -121,7 +121,7 @@ def block_content(
     overwrite, for a write budget or an endurance that is too small, and where too few transfer
     sizes fit.
     """
-    of_step = () if step is None else tuple(op.spec for op in step.computes)
+    of_step = () if step is None else tuple(op.spec.costed_as for op in step.computes)
     storage = description.storage
     transfers: tuple[TransferWindow, ...] = ()
     scratch: Scratch | None = None

@@ -154,7 +154,7 @@ def _profile(
         memory = Memory(
             arena_limit_bytes=board.facts.available_bytes,
             last_level_cache_bytes=board.facts.last_level_cache_bytes,
-            workspace_bytes=board.workspace_bytes(content.specs),
+            workspace_bytes=board.workspace_bytes(_operations(content, step)),
         )
         if step is not None and step_bytes(step, memory) > memory.arena_limit_bytes:
             # Common on small boards. The profile notes that additivity was not checked.
@@ -373,6 +373,12 @@ class _Run:
         activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
         self.fraction = max(self.fraction, done_now / total)
         self.on_progress(ProgressEvent(activity, self.fraction, left_s))
+
+
+def _operations(content: BlockContent, step: ExecutionPlan | None) -> tuple[OpSpec, ...]:
+    """Distinct operations that the board executes."""
+    of_step = () if step is None else (op.spec for op in step.computes)
+    return tuple(dict.fromkeys((*content.specs, *of_step)))
 
 
 def _temperatures(results: Results) -> tuple[int, int] | None:

@@ -306,9 +306,10 @@ def _marker(id_: int, pattern: MarkerPattern) -> str:
 
 
 def _in_place(spec: OpSpec) -> Mapping[str, str]:
-    """Roles that share a buffer. Operations that always work in place are measured in place, all
-    others with separate operands."""
-    return spec.signature.in_place if spec.signature.mutates else {}
+    """Roles that share a buffer. Operations that change or continue an operand are measured in
+    place, all others with separate operands."""
+    signature = spec.signature
+    return spec.in_place if signature.mutates or signature.continues else {}
 
 
 def _initial_contents(step: ExecutionPlan) -> dict[int, str]:

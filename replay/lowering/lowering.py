@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devices.operation import OpSpec
@@ -19,7 +19,7 @@ from devices.plan import (
     Select,
     Table,
 )
-from networks.training.step import StepOp, TrainingStep
+from networks.training.step import StepOp, StepTensor, TrainingStep
 from replay.lowering.checks import LoweringError, require_runnable
 from replay.lowering.guards import guarded as with_guards
 from replay.lowering.moves import ordered_moves
@@ -35,7 +35,7 @@ from replay.lowering.walk import Walk
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
-__all__ = ["ALIGNMENT_BYTES", "LoweringError", "lower", "unscheduled"]
+__all__ = ["ALIGNMENT_BYTES", "LoweringError", "lower", "reference", "unscheduled"]
 
 ALIGNMENT_BYTES = 64
 """Alignment of every block in an unscheduled plan: a cache line."""
@@ -93,10 +93,49 @@ def lower(
     return with_guards(plan, walk) if guarded else plan
 
 
+def reference(
+    step: TrainingStep, compared: TrainingStep, workspace_bytes: Mapping[OpSpec, int]
+) -> ExecutionPlan:
+    """Plan of a step with nothing scheduled, with which a scheduled step is compared.
+
+    Args:
+        step: the scheduled step.
+        compared: the same step, or the one without slices.
+        workspace_bytes: workspace that the kernels of ``compared`` need, by operation.
+
+    Returns:
+        The unscheduled plan. Where ``step`` has parts of a tensor, and ``compared`` the whole, the
+        plan observes the rows of each part, by the part's name.
+    """
+    plan = unscheduled(compared, workspace_bytes)
+    if compared is step:
+        return plan
+    parts: dict[str, list[StepTensor]] = {}
+    for tensor in step.tensors:
+        if tensor.part is not None:
+            parts.setdefault(tensor.part.whole, []).append(tensor)
+    actions = (each for action in plan.actions for each in _observed_in_parts(action, parts))
+    return replace(plan, actions=tuple(actions))
+
+
+def _observed_in_parts(
+    action: Action, parts: Mapping[str, Sequence[StepTensor]]
+) -> Iterator[Action]:
+    if not isinstance(action.does, Probe) or action.does.tensor not in parts:
+        yield action
+        return
+    block = action.does.block
+    for tensor in parts[action.does.tensor]:
+        assert tensor.part is not None
+        row_bytes = block.bytes // tensor.part.whole_rows
+        rows = ArenaRange(block.address + tensor.part.first * row_bytes, tensor.bytes)
+        yield replace(action, does=Probe(tensor.name, action.does.what, rows))
+
+
 def unscheduled(
     step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None
 ) -> ExecutionPlan:
-    """Plan of a step with nothing scheduled; a scheduled step must give the same bits.
+    """Plan of a step with nothing scheduled.
 
     Every tensor has an address of its own during the whole step, except that operations in place
     share bytes. A table is in the arena as a whole; the rows that the batch selects are copied from

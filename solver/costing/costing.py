@@ -87,7 +87,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
     measured = _measurements(profile)
     costs: dict[OpSpec, _Cost] = {}
     missing = []
-    for spec in step.distinct_specs:
+    for spec in step.costed_specs:
         if spec in measured:
             costs[spec] = measured[spec]
         elif profile.rates is not None:
@@ -96,7 +96,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             missing.append(spec)
     if missing and strict:
         raise CostingError(
-            f"{profile.name}: {len(missing)} of the {len(step.distinct_specs)} operations of"
+            f"{profile.name}: {len(missing)} of the {len(step.costed_specs)} operations of"
             f" {step.name} are not measured: {'; '.join(spec.key for spec in missing)}"
         )
     predicted = _predictions(profile.name, measured, missing, step) if missing else ()
@@ -107,7 +107,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             prediction.energy_j,
             prediction.workspace_bytes,
         )
-    in_context = tuple(spec for spec in step.distinct_specs if _is_in_context(profile, spec))
+    in_context = tuple(spec for spec in step.costed_specs if _is_in_context(profile, spec))
     try:
         graph = _costed(step, profile, costs, len(predicted), len(in_context))
     except ValidationError as error:
@@ -172,18 +172,18 @@ def _predictions(
 ) -> tuple[Predicted, ...]:
     from solver.costing.prediction import PredictionError
 
-    occurrences = Counter(op.spec for op in step.ops)
+    occurrences = Counter(op.spec.costed_as for op in step.ops)
     groups: dict[str, _Group | None] = {}
     predicted = []
     for spec in missing:
-        for scope in (spec.kind, spec.family, ""):
+        for like, scope in _scopes(spec):
             if scope not in groups:
                 groups[scope] = _fitted(scope, measured)
             group = groups[scope]
             if group is None:
                 continue
             try:
-                time_s, energy_j = group.time.predict(spec), group.energy.predict(spec)
+                time_s, energy_j = group.time.predict(like), group.energy.predict(like)
             except PredictionError:
                 continue
             workspace_bytes = _workspace_estimate(spec, measured)
@@ -198,6 +198,18 @@ def _predictions(
                 remedy="profile the board with this model",
             )
     return tuple(predicted)
+
+
+def _scopes(spec: OpSpec) -> Iterator[tuple[OpSpec, str]]:
+    """Groups to predict an operation from, best first, each with the operation that stands for it.
+
+    A part does the work of a layer with fewer channels; its own operands are partly untouched.
+    """
+    for like in (spec, spec.as_layer):
+        if like is not None:
+            yield like, like.kind
+    yield spec.as_layer or spec, (spec.as_layer or spec).family
+    yield spec, ""
 
 
 def _members(scope: str, measured: Mapping[OpSpec, _Cost]) -> list[OpSpec]:
@@ -228,11 +240,12 @@ def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
     Among the measured operations of the same kind (else family, else all), it is the larger of the
     maximum workspace, and the maximum workspace per byte moved times the bytes that ``spec`` moves.
     """
-    scopes = (spec.kind, spec.family, "")
-    members = next(found for scope in scopes if (found := _members(scope, measured)))
+    like, members = next(
+        (like, found) for like, scope in _scopes(spec) if (found := _members(scope, measured))
+    )
     most = max(measured[other].workspace_bytes for other in members)
     share = max(measured[other].workspace_bytes / other.moved_bytes for other in members)
-    elements = math.ceil(max(most, share * spec.moved_bytes) / ELEMENT_BYTES)
+    elements = math.ceil(max(most, share * like.moved_bytes) / ELEMENT_BYTES)
     return elements * ELEMENT_BYTES
 
 
@@ -249,7 +262,7 @@ def _costed(
     uncosted = uncosted_graph(step)
     ops = []
     for op, step_op in zip(uncosted.ops, step.ops, strict=True):
-        cost = costs[step_op.spec]
+        cost = costs[step_op.spec.costed_as]
         ops.append(
             Op.model_validate(
                 {
@@ -311,6 +324,7 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         lora=step.lora,
         batch=step.batch,
         accumulate=step.accumulate if step.accumulate > 1 else None,
+        slices=step.slice_bytes,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,
         profile=profile.name,
@@ -360,16 +374,20 @@ def _notes(
     step: TrainingStep, profile: DeviceProfile, predictions: int, in_context: int
 ) -> Iterator[str]:
     yield from profile.notes
+    if step.slice_bytes is not None:
+        yield (
+            f"weights are in parts of at most {step.slice_bytes} bytes: bounds hold for these parts"
+        )
     if profile.operations:
         yield f"operation costs are medians with a {profile.cost_basis} cache"
     if in_context:
         yield (
-            f"costs of {in_context} of {len(step.distinct_specs)} distinct operations were measured"
+            f"costs of {in_context} of {len(step.costed_specs)} distinct operations were measured"
             " in the context of a schedule"
         )
     if predictions:
         yield (
-            f"{predictions} of {len(step.distinct_specs)} distinct operations were not measured;"
+            f"{predictions} of {len(step.costed_specs)} distinct operations were not measured;"
             " their costs are predicted, their workspace is an upper estimate"
         )
     if profile.rates is not None:

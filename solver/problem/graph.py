@@ -98,7 +98,7 @@ class Origin(StrictModel):
     ``model`` is the name of a built-in network, or the path of a file whose hash is
     ``model_sha256``. ``loss`` was added to it, ``train`` selected the trained parameters, and
     ``lora`` added adapters. ``accumulate`` is the number of parts of the batch; if it is one, it is
-    absent.
+    absent. ``slices`` are the most bytes of a weight in a part; absent if all weights are whole.
     ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
     are published figures, which belong to no particular kernels.
     """
@@ -110,6 +110,7 @@ class Origin(StrictModel):
     lora: str | None = None
     batch: Count
     accumulate: Annotated[int, Field(ge=2)] | None = None
+    slices: Count | None = None
     optimizer: Optimizer
     parameters_in: Place
     profile: str
@@ -119,7 +120,7 @@ class Origin(StrictModel):
     @property
     def stated(self) -> dict[str, str | int | None]:
         """The origin as a report states it, without what only some networks have."""
-        rare = {"model_sha256", "loss", "train", "lora", "accumulate"}
+        rare = {"model_sha256", "loss", "train", "lora", "accumulate", "slices"}
         absent = {name for name in rare if getattr(self, name) is None}
         stated = self.model_dump(exclude=absent)
         return stated if self.train is None else stated | {"train": ", ".join(self.train)}

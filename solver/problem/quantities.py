@@ -1,4 +1,4 @@
-"""RAM budgets and deadlines as text: parsing ``512KiB``, ``40%``, ``2.5`` and ``1.5x``."""
+"""RAM budgets, slices and deadlines as text: parsing ``512KiB``, ``40%``, ``2.5`` and ``1.5x``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from devices.documents.explain import shown
 from devices.errors import InputError
 from devices.quantities import LEAST, MOST, MOST_BYTES
 
-_UNITS = {
+_UNITS: dict[str, int] = {
     "": 1,
     "B": 1,
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)},
@@ -39,14 +39,36 @@ def parse_ram_bytes(text: str, peak_bytes: int) -> int:
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
         return _whole_bytes(peak_bytes * float(percent["number"]) / 100, text)
-    size = _SIZE.fullmatch(text.strip())
-    units = {unit.lower(): factor for unit, factor in _UNITS.items()}
-    if not size or size["unit"].lower() not in units:
+    size_bytes = _size_bytes(text)
+    if size_bytes is None:
         raise QuantityError(
             f"{shown(text)} is not a RAM budget: give bytes (40000), a size (512KiB, 1.2MB)"
             " or a share of the unconstrained peak (40%)"
         )
-    return _whole_bytes(float(size["number"]) * units[size["unit"].lower()], text)
+    return _whole_bytes(size_bytes, text)
+
+
+def parse_slice_bytes(text: str) -> int:
+    """Parse the size of a slice: ``64KiB``, ``0.5MB``, ``40000``.
+
+    Raises:
+        QuantityError: ``text`` is not a size, or less than a byte.
+    """
+    size_bytes = _size_bytes(text)
+    if size_bytes is None or not 1 <= size_bytes <= MOST_BYTES:
+        raise QuantityError(
+            f"{shown(text)} is not the size of a slice: give bytes (40000) or a size (64KiB)"
+        )
+    return int(size_bytes)
+
+
+def _size_bytes(text: str) -> float | None:
+    """A number with a unit, in bytes; None if ``text`` is anything else."""
+    size = _SIZE.fullmatch(text.strip())
+    units = {unit.lower(): factor for unit, factor in _UNITS.items()}
+    if not size or size["unit"].lower() not in units:
+        return None
+    return float(size["number"]) * units[size["unit"].lower()]
 
 
 def _whole_bytes(size_bytes: float, text: str) -> int:

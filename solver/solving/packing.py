@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 
 from devices.errors import BuildFailed
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.annealing import anneal
+from solver.constructed import page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.overlap.overlap import overlap_transfers
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
-from solver.referee.referee import replay, verify
+from solver.referee.referee import RefereeError, replay, verify
 from solver.time_limit import TimeLimit
 
 _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
-# Share of the time for the schedule itself and ones like it; the rest is for greedy schedules.
+# Share of the time for the schedule itself and ones like it; the rest is for those without search.
 _FITTING_SHARE = 0.75
-# A schedule without addresses is useless: the greedy ones may take this long beyond the limit.
+# A schedule without addresses is useless: those without search may take this long beyond the limit.
 _LAST_RESORT_S = 1.0
 # Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs; time
 # for planning the addresses of each.
@@ -52,7 +55,7 @@ def pack(
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         last = limit.reserving(-_LAST_RESORT_S)
         with last.enforced():
-            packed = _pack_greedily(problem, actions, packed, last)
+            packed = _pack_without_search(problem, actions, packed, last)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
     with limit.enforced():
@@ -75,34 +78,50 @@ def _annealed(
     return None
 
 
-def _pack_greedily(
+def _pack_without_search(
     problem: Problem, wanted: tuple[Action, ...], packed: Packed, limit: TimeLimit
 ) -> Packed:
-    """Last resort: greedy schedules, which take no search, for less and less RAM.
+    """Last resort: schedules that take no search.
+
+    The first pages everything between its uses, which packs in a moment wherever every op does.
+    Greedy ones, for less and less RAM, replace it where they pack and take less.
 
     Returns ``packed`` unchanged if none of them packs.
     """
     graph, budget = problem.graph, problem.budget
-    energy_j = replay(graph, wanted, budget.covers).energy_j
-    for share in _GREEDY_SHARES:
-        ram_bytes = int(share * budget.ram_bytes)
-        smaller = Problem(graph, budget.model_copy(update={"ram_bytes": ram_bytes}))
-        actions = greedy_schedule(smaller, thorough=False)
-        if actions is None:
-            break
+    wanted_j = replay(graph, wanted, budget.covers).energy_j
+    best, best_j = packed, inf
+    for number, (what, actions) in enumerate(_without_search(problem)):
+        try:
+            energy_j = verify(graph, actions, budget).energy_j
+        except RefereeError:  # it is late, or pages although the budget excludes paging
+            continue
         until = limit.at_most(_GREEDY_S).end
         plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
-        if plan.arena_bytes > budget.ram_bytes:
+        if plan.arena_bytes > budget.ram_bytes or energy_j >= best_j:
             continue
         actions = with_addresses(actions, plan)
-        extra_j = verify(graph, actions, budget).energy_j - energy_j
         verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
         note = (
-            f"no addresses within the budget were found for a schedule of {energy_j:.6g} J or"
-            f" similar ones; a greedy schedule packs and takes {extra_j:.4g} J more"
+            f"no addresses within the budget were found for a schedule of {wanted_j:.6g} J or"
+            f" similar ones; {what} packs and takes {energy_j - wanted_j:.4g} J more"
         )
-        return Packed(actions, plan, (note,))
-    return packed
+        best, best_j = Packed(actions, plan, (note,)), energy_j
+        if number > 0:
+            break
+    return best
+
+
+def _without_search(problem: Problem) -> Iterator[tuple[str, tuple[Action, ...]]]:
+    """Schedules, and what they are called."""
+    yield "a schedule that pages everything between its uses", page_everything(problem)
+    for share in _GREEDY_SHARES:
+        ram_bytes = int(share * problem.budget.ram_bytes)
+        smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
+        actions = greedy_schedule(smaller, thorough=False)
+        if actions is None:
+            return
+        yield "a greedy schedule", actions
 
 
 def _overlap_if_sooner(problem: Problem, packed: Packed, limit: TimeLimit) -> Packed:

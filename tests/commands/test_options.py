@@ -87,7 +87,8 @@ def test_options_left_out_have_the_library_defaults() -> None:
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
     assert solve.graph == ProfiledModel(
         *("m4", None, None, None, "ram"),
-        **{"loss": None, "train": None, "lora": None, "accumulate": None, "strict": False},
+        **{"loss": None, "train": None, "lora": None, "accumulate": None, "slices": "auto"},
+        strict=False,
     )
     profile = options("profile", *COMMANDS["profile"])
     assert isinstance(profile, MeasureOptions)
@@ -136,6 +137,10 @@ def test_incompatible_options_are_usage_errors(
         (
             ("solve", "--graph", "g.json", "--ram-budget", "1", "--accumulate", "auto"),
             "--accumulate cannot be used with --graph",
+        ),
+        (
+            ("solve", "--graph", "g.json", "--ram-budget", "1", "--slices", "64KiB"),
+            "--slices cannot be used with --graph",
         ),
         (("export", *COMMANDS["export"], "--run", "run"), "--run is for --format perfetto"),
         (("export", *COMMANDS["export trace"], "--device", "pi4"), "--device is for --format c"),

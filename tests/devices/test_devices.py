@@ -894,10 +894,30 @@ def test_updates_and_accumulations_count_one_for_each_element_written() -> None:
     assert published_flop(statistics) == 18
 
 
+@pytest.mark.parametrize("entry", ["forward", "parameter_gradient", "columns_gradient"])
+def test_parts_count_their_share_of_the_whole(entry: str) -> None:
+    whole = OpSpec.of(
+        f"conv2d.{entry.replace('columns', 'input')}",
+        **{"batch": 2, "in_channels": 3, "in_height": 5, "in_width": 6, "out_channels": 8},
+        **{"kernel_height": 3, "kernel_width": 3, "stride_height": 2, "stride_width": 1},
+        **{"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 0, "groups": 1, "bias": 1},
+    )
+    inputs = {"first_input": 0, "inputs": 3} if entry == "columns_gradient" else {}
+    parts = [
+        OpSpec.of(
+            f"conv2d_part.{entry}", **whole.attributes, first=first, channels=channels, **inputs
+        )
+        for first, channels in ((0, 2), (2, 6))
+    ]
+    assert sum(map(published_flop, parts)) == published_flop(whole)
+    assert sum(part.work_flop for part in parts) == whole.work_flop
+
+
 def test_every_kind_has_a_count() -> None:
     for kind, signature in SIGNATURES.items():
         sizes = {
-            name: int(not name.startswith(("pad_", "offset"))) for name in signature.attributes
+            name: int(not name.startswith(("pad_", "offset", "first")))
+            for name in signature.attributes
         }
         if kind.startswith("rotary."):
             sizes["inner"] = 2

@@ -27,7 +27,7 @@ from tests.support.boards.firmware import (
     traced,
     without_icount,
 )
-from tests.support.onboard.kernels import KernelLibrary, compile_library
+from tests.support.onboard.kernels import KernelLibrary, compile_library, pointwise_sizes
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
@@ -166,6 +166,7 @@ SIZES = {
     **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0, "padding_index": 1},
     **{"queries": 9, "keys": 18, "key_heads": 1, "causal": 1, "dropout": 1},
     "packed": 0,
+    **{"first": 1, "first_input": 1, "inputs": 2},
     **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
     **{"left_transposed": 1, "left_interleaved": 0},
     **{"right_transposed": 1, "right_interleaved": 1},
@@ -184,7 +185,12 @@ SCALARS = {
 
 def small_spec(kind: str) -> OpSpec:
     """An operation of this kind that fits into 10 KiB with everything it needs."""
-    return OpSpec.of(kind, **{name: SIZES[name] for name in SIGNATURES[kind].attributes})
+    sizes = dict(SIZES)
+    if kind.startswith("conv2d_part."):
+        sizes |= {"groups": 1, "channels": 3}
+    if kind == "conv2d_part.input_gradient":
+        sizes |= pointwise_sizes()
+    return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
 
 def scalars_of(spec: OpSpec) -> list[float]:

@@ -21,16 +21,17 @@ from devices.operation import SIGNATURES, OperationError, OpSpec
 from tests.support.onboard.kernels import (
     FLAGS,
     KERNELS,
+    PART_KINDS,
     WARNINGS,
     Array,
     FamilyCase,
+    KernelLibraries,
     KernelLibrary,
-    Matmul,
     compile_library,
     fill,
     kinds_of,
     load_cases,
-    openblas_on_one_thread,
+    pointwise_sizes,
     sources,
     uniform,
 )
@@ -43,36 +44,12 @@ SEED_BITS = 0x9ABCDEF1
 
 
 _OTHER_BUILDS = ("cblas", "small-tiles")
-_BUILDS: Mapping[str, tuple[Matmul, tuple[str, ...]]] = {
-    "in-tree": ("in-tree", ("-O3", "-march=native")),
-    "cblas": ("cblas", ("-O3", "-march=native")),
-    "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
-}
-
-
-class Libraries(dict[str, KernelLibrary]):
-    """Builds of the library by name, each made when it is first needed."""
-
-    def __init__(self, directories: pytest.TempPathFactory) -> None:
-        super().__init__()
-        self._directories = directories
-
-    def __missing__(self, name: str) -> KernelLibrary:
-        directory = self._directories.mktemp(name)
-        self[name] = KernelLibrary(compile_library(directory, *_BUILDS[name]))
-        return self[name]
-
-
-@pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
-    openblas_on_one_thread()
-    return Libraries(tmp_path_factory)
 
 
 @pytest.fixture(
     params=["in-tree", *(pytest.param(build, marks=pytest.mark.slow) for build in _OTHER_BUILDS)]
 )
-def library(request: pytest.FixtureRequest, libraries: Libraries) -> KernelLibrary:
+def library(request: pytest.FixtureRequest, libraries: KernelLibraries) -> KernelLibrary:
     return libraries[request.param]
 
 
@@ -142,6 +119,7 @@ def small_spec(kind: str) -> OpSpec:
         **{"align_corners": 0, "padding_index": 1},
         **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
         "packed": 0,
+        **{"first": 4, "first_input": 2, "inputs": 3},
         **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
         **{"left_transposed": 0, "left_interleaved": 1},
         **{"right_transposed": 1, "right_interleaved": 0},
@@ -149,6 +127,10 @@ def small_spec(kind: str) -> OpSpec:
         **{"steps": 5, "hidden": 29, "batch_first": 1, "reverse": 1},
         **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
     }
+    if kind.startswith("conv2d_part."):
+        sizes["groups"] = 1
+    if kind == "conv2d_part.input_gradient":
+        sizes |= pointwise_sizes()
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
 
@@ -175,7 +157,7 @@ def test_kernels_are_sorted_and_found_by_kind(library: KernelLibrary) -> None:
 
 
 @pytest.mark.slow
-def test_a_build_names_its_matrix_product(libraries: Libraries) -> None:
+def test_a_build_names_its_matrix_product(libraries: KernelLibraries) -> None:
     assert libraries["in-tree"].matmul == "in-tree"
     assert libraries["cblas"].matmul == "cblas"
 
@@ -192,8 +174,9 @@ def test_a_kernel_agrees_with_pytorch(
         assert_close(array, expected, f"{spec.key}: {operand.role}")
 
 
-def test_every_kind_but_dropout_has_a_recorded_reference() -> None:
-    assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(kinds_of("dropout"))
+def test_every_kind_but_dropout_and_parts_has_a_recorded_reference() -> None:
+    others = (*kinds_of("dropout"), *PART_KINDS)
+    assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(others)
 
 
 if importlib.util.find_spec("torch") is not None:
@@ -252,7 +235,7 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     ids=[f"{c}-{s.kind.partition('.')[2]}" for c, s in GRADIENT_KINDS],
 )
 def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
-    case: FamilyCase, spec: OpSpec, libraries: Libraries
+    case: FamilyCase, spec: OpSpec, libraries: KernelLibraries
 ) -> None:
     """Central differences of the forward kernel along coordinates and along one random direction.
 
@@ -907,7 +890,7 @@ def kept(
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
 def test_dropout_keeps_the_expected_share_of_elements(
-    probability: float, libraries: Libraries
+    probability: float, libraries: KernelLibraries
 ) -> None:
     deviation = np.sqrt(probability * (1 - probability) / COUNT)
     for seed in (0, 1, 2, 0xFFFFFFFF):
@@ -915,14 +898,14 @@ def test_dropout_keeps_the_expected_share_of_elements(
         assert share == pytest.approx(1 - probability, abs=4.5 * deviation)
 
 
-def test_dropout_with_probability_one_leaves_zeros(libraries: Libraries) -> None:
+def test_dropout_with_probability_one_leaves_zeros(libraries: KernelLibraries) -> None:
     spec = OpSpec.of("dropout.forward", elements=100)
     (y,) = libraries["in-tree"].run(spec, [np.ones(100, np.float32)], [1.0, seed_scalar(3)])
     assert not y.any()
 
 
 def test_dropout_masks_of_neighbouring_elements_and_seeds_are_independent(
-    libraries: Libraries,
+    libraries: KernelLibraries,
 ) -> None:
     """Correlations of 200,000 fair coins have a standard deviation of 0.0022."""
     masks = {seed: kept(libraries["in-tree"], 0.5, seed) - 0.5 for seed in (0, 1, 2, 256, 1 << 31)}
@@ -974,7 +957,7 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
 
 def driver_line(spec: OpSpec, in_place: int) -> str:
     written = [operand.role for operand in spec.writes]
-    taken_by = {read: each for each, read in spec.signature.in_place.items() if each in written}
+    taken_by = {read: each for each, read in spec.in_place.items()}
     bits = np.array(scalars_for(spec), np.float32).view(np.uint32)
     words: list[object] = [spec.kind, in_place, len(spec.values), *spec.values, bits.size, *bits]
     words.append(len(spec.reads))

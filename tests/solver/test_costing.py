@@ -78,6 +78,11 @@ def step() -> TrainingStep:
     return build_model("resnet8")
 
 
+@pytest.fixture(scope="module")
+def sliced() -> TrainingStep:
+    return build_model("resnet8", slices=56 << 10)
+
+
 def test_measured_operations_cost_their_medians(step: TrainingStep) -> None:
     measured = profile(step.distinct_specs, workspace_bytes=lambda spec: 640)
     result = cost_graph(step, measured, strict=True)
@@ -129,6 +134,47 @@ def test_unmeasured_operations_are_predicted_and_listed(step: TrainingStep) -> N
         )
         assert op.time_s == prediction.time_s.median
     assert any(note.startswith("3 of 66 distinct operations") for note in result.graph.notes)
+
+
+def test_parts_of_one_size_share_a_measurement(sliced: TrainingStep) -> None:
+    result = cost_graph(sliced, profile(sliced.costed_specs), strict=True)
+    assert len(sliced.costed_specs) < len(sliced.distinct_specs)
+    keys: dict[str, set[str | None]] = {}
+    for op, step_op in zip(result.graph.ops, sliced.ops, strict=True):
+        if step_op.spec.family == "conv2d_part" and step_op.layer == "stage3.2.conv":
+            keys.setdefault(step_op.spec.kind, set()).add(op.cost_key)
+    # The first part of a sum begins it, and the last part is smaller; a gradient is no sum. The
+    # columns are summed for two ranges of input channels.
+    assert {kind.partition(".")[2]: len(found) for kind, found in keys.items()} == {
+        "forward": 3,
+        "columns_gradient": 3,
+        "parameter_gradient": 2,
+        "fold": 2,
+    }
+
+
+def test_unmeasured_parts_cost_what_layers_of_fewer_channels_do(
+    step: TrainingStep, sliced: TrainingStep
+) -> None:
+    result = cost_graph(sliced, profile(step.distinct_specs))
+    of_parts = [each for each in result.predicted if each.spec.family == "conv2d_part"]
+    assert len(of_parts) > 3
+    for prediction in of_parts:
+        layer = prediction.spec.as_layer
+        if layer is None:
+            assert prediction.spec.kind == "conv2d_part.fold"
+            continue
+        assert prediction.basis.endswith(f"measured {layer.kind}")
+        assert prediction.time_s.median == pytest.approx(law_s(layer), rel=1e-6)
+
+
+def test_published_rates_cost_parts_like_the_whole(step: TrainingStep) -> None:
+    """But for a fold, which the published count of an input gradient contains."""
+    whole = cost_graph(step, load_published("m4")).graph
+    parts = cost_graph(build_model("resnet8", slices=32 << 10), load_published("m4")).graph
+    of_folds = sum(op.energy_j for op in parts.ops if op.kind.endswith("fold"))
+    energy_j = sum(op.energy_j for op in whole.ops)
+    assert sum(op.energy_j for op in parts.ops) - of_folds == pytest.approx(energy_j, rel=1e-3)
 
 
 def test_strict_names_the_unmeasured_operations(step: TrainingStep) -> None:

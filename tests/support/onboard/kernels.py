@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -73,6 +73,28 @@ def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
     whole = np.zeros(size_bytes + LINE_BYTES, np.uint8)
     start = -whole.ctypes.data % LINE_BYTES
     return whole[start : start + size_bytes]
+
+
+_BUILDS: Mapping[str, tuple[Matmul, tuple[str, ...]]] = {
+    "in-tree": ("in-tree", ("-O3", "-march=native")),
+    "cblas": ("cblas", ("-O3", "-march=native")),
+    "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
+}
+
+
+class KernelLibraries(dict[str, "KernelLibrary"]):
+    """Builds of the library by name, each made when it is first needed.
+
+    ``new_directory`` makes a directory from a name.
+    """
+
+    def __init__(self, new_directory: Callable[[str], Path]) -> None:
+        super().__init__()
+        self._new_directory = new_directory
+
+    def __missing__(self, name: str) -> KernelLibrary:
+        self[name] = KernelLibrary(compile_library(self._new_directory(name), *_BUILDS[name]))
+        return self[name]
 
 
 class _Call(ctypes.Structure):
@@ -236,9 +258,9 @@ def _shared_reads(spec: OpSpec) -> dict[int, int]:
     """Index of each written operand → index of the read one whose buffer it takes over."""
     read_roles = [operand.role for operand in spec.reads]
     return {
-        i: read_roles.index(spec.signature.in_place[operand.role])
+        i: read_roles.index(spec.in_place[operand.role])
         for i, operand in enumerate(spec.writes)
-        if operand.role in spec.signature.in_place
+        if operand.role in spec.in_place
     }
 
 
@@ -276,6 +298,18 @@ class FamilyCase:
 
     def __str__(self) -> str:
         return "-".join((self.family, *(f"{value}" for value in self.attributes.values())))
+
+
+PART_KINDS = tuple(kind for kind in SIGNATURES if kind.partition(".")[0].endswith("_part"))
+"""Kinds whose reference is the whole operation."""
+
+
+def pointwise_sizes() -> dict[str, int]:
+    """Attributes of windows of one element, with stride 1 and without padding."""
+    sides = ("height", "width")
+    pads = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    ones = (f"{what}_{side}" for what in ("kernel", "stride") for side in sides)
+    return {**dict.fromkeys(ones, 1), **dict.fromkeys(pads, 0)}
 
 
 def kinds_of(family: str) -> list[str]:

@@ -4,60 +4,123 @@
 typedef struct {
     jw_index rows, in, out;
     int has_bias;
+    jw_index first, features; /* output features that are computed */
 } shape;
 
-static shape shape_of(const int32_t *a) {
-    const shape s = {a[0], a[1], a[2], a[3] != 0};
+static shape whole(const int32_t *a) {
+    const shape s = {a[0], a[1], a[2], a[3] != 0, 0, a[2]};
     return s;
 }
 
-void jw_linear_forward(const jw_call *call) {
-    const shape s = shape_of(call->attributes);
+static shape part(const int32_t *a) {
+    const shape s = {a[0], a[1], a[2], a[3] != 0, a[4], a[5]};
+    return s;
+}
+
+static void forward(const shape *s, const jw_call *call) {
     const float *input = call->reads[0], *weight = call->reads[1];
-    float *output = call->writes[0];
-    if (s.has_bias) {
-        for (jw_index r = 0; r < s.rows; r++) {
-            memcpy(output + r * s.out, call->reads[2], (size_t)s.out * sizeof(float));
+    float *output = (float *)call->writes[0] + s->first;
+    if (s->has_bias) {
+        for (jw_index r = 0; r < s->rows; r++) {
+            memcpy(output + r * s->out, call->reads[2], (size_t)s->features * sizeof(float));
         }
     }
-    jw_matmul(s.rows, s.out, s.in, 1.0f, jw_plain(input, s.in), jw_transposed(weight, s.in),
-              s.has_bias ? 1.0f : 0.0f, output, s.out, call->workspace);
+    jw_matmul(s->rows, s->features, s->in, 1.0f, jw_plain(input, s->in),
+              jw_transposed(weight, s->in), s->has_bias ? 1.0f : 0.0f, output, s->out,
+              call->workspace);
 }
 
-size_t jw_linear_forward_workspace(const int32_t *attributes) {
-    const shape s = shape_of(attributes);
-    return (size_t)jw_matmul_workspace(s.out, s.in) * sizeof(float);
-}
-
-void jw_linear_input_gradient(const jw_call *call) {
-    const shape s = shape_of(call->attributes);
+static void input_gradient(const shape *s, const jw_call *call) {
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
-    jw_matmul(s.rows, s.in, s.out, 1.0f, jw_plain(output_gradient, s.out), jw_plain(weight, s.in),
-              0.0f, call->writes[0], s.in, call->workspace);
+    jw_matmul_chained(s->rows, s->in, s->features, jw_plain(output_gradient + s->first, s->out),
+                      jw_plain(weight, s->in), s->first > 0, call->writes[0], s->in,
+                      call->workspace);
 }
 
-size_t jw_linear_input_gradient_workspace(const int32_t *attributes) {
-    const shape s = shape_of(attributes);
-    return (size_t)jw_matmul_workspace(s.in, s.out) * sizeof(float);
-}
-
-void jw_linear_parameter_gradient(const jw_call *call) {
-    const shape s = shape_of(call->attributes);
-    const float *input = call->reads[0], *restrict output_gradient = call->reads[1];
-    jw_matmul(s.out, s.in, s.rows, 1.0f, jw_transposed(output_gradient, s.out),
-              jw_plain(input, s.in), 0.0f, call->writes[0], s.in, call->workspace);
-    if (s.has_bias) {
+static void parameter_gradient(const shape *s, const jw_call *call) {
+    const float *input = call->reads[0];
+    const float *restrict output_gradient = (const float *)call->reads[1] + s->first;
+    jw_matmul(s->features, s->in, s->rows, 1.0f, jw_transposed(output_gradient, s->out),
+              jw_plain(input, s->in), 0.0f, call->writes[0], s->in, call->workspace);
+    if (s->has_bias) {
         float *restrict bias_gradient = call->writes[1];
-        jw_fill(bias_gradient, 0.0f, s.out);
-        for (jw_index r = 0; r < s.rows; r++) {
-            for (jw_index o = 0; o < s.out; o++) {
-                bias_gradient[o] += output_gradient[r * s.out + o];
+        jw_fill(bias_gradient, 0.0f, s->features);
+        for (jw_index r = 0; r < s->rows; r++) {
+            for (jw_index o = 0; o < s->features; o++) {
+                bias_gradient[o] += output_gradient[r * s->out + o];
             }
         }
     }
 }
 
-size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes) {
-    const shape s = shape_of(attributes);
+void jw_linear_forward(const jw_call *call) {
+    const shape s = whole(call->attributes);
+    forward(&s, call);
+}
+
+void jw_linear_input_gradient(const jw_call *call) {
+    const shape s = whole(call->attributes);
+    input_gradient(&s, call);
+}
+
+void jw_linear_parameter_gradient(const jw_call *call) {
+    const shape s = whole(call->attributes);
+    parameter_gradient(&s, call);
+}
+
+void jw_linear_part_forward(const jw_call *call) {
+    const shape s = part(call->attributes);
+    if (s.first > 0) {
+        jw_take_over(call->writes[0], call->reads[2 + s.has_bias], s.rows * s.out);
+    }
+    forward(&s, call);
+}
+
+void jw_linear_part_input_gradient(const jw_call *call) {
+    const shape s = part(call->attributes);
+    if (s.first > 0) {
+        jw_take_over(call->writes[0], call->reads[2], s.rows * s.in);
+    }
+    input_gradient(&s, call);
+}
+
+void jw_linear_part_parameter_gradient(const jw_call *call) {
+    const shape s = part(call->attributes);
+    parameter_gradient(&s, call);
+}
+
+static size_t forward_workspace(shape s) {
+    return (size_t)jw_matmul_workspace(s.features, s.in) * sizeof(float);
+}
+
+static size_t input_gradient_workspace(shape s) {
+    return (size_t)jw_matmul_workspace(s.in, s.features) * sizeof(float);
+}
+
+static size_t parameter_gradient_workspace(shape s) {
     return (size_t)jw_matmul_workspace(s.in, s.rows) * sizeof(float);
+}
+
+size_t jw_linear_forward_workspace(const int32_t *attributes) {
+    return forward_workspace(whole(attributes));
+}
+
+size_t jw_linear_input_gradient_workspace(const int32_t *attributes) {
+    return input_gradient_workspace(whole(attributes));
+}
+
+size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes) {
+    return parameter_gradient_workspace(whole(attributes));
+}
+
+size_t jw_linear_part_forward_workspace(const int32_t *attributes) {
+    return forward_workspace(part(attributes));
+}
+
+size_t jw_linear_part_input_gradient_workspace(const int32_t *attributes) {
+    return input_gradient_workspace(part(attributes));
+}
+
+size_t jw_linear_part_parameter_gradient_workspace(const int32_t *attributes) {
+    return parameter_gradient_workspace(part(attributes));
 }

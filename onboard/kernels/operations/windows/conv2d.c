@@ -17,12 +17,9 @@
 #define TILE_COLUMNS 256
 #endif
 
-typedef enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT } role;
-
 /* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
     jw_conv conv;
-    jw_index depth;                  /* input channels of a group times taps */
     int direct;                      /* the input itself is the unfolded input */
     int staged;                      /* tiles of several images */
     jw_index images, rows, channels; /* of a tile */
@@ -36,13 +33,17 @@ static jw_index evenly(jw_index whole, jw_index part) {
     return jw_ceil_div(whole, jw_ceil_div(whole, jw_max(jw_min(part, whole), 1)));
 }
 
-static plan plan_of(const jw_conv *conv, role what) {
-    plan p;
+/* Whether the input is used as the unfolded input that it is. */
+static int is_direct(const jw_conv *conv) {
     const int pointwise = conv->taps == 1 && conv->y.stride == 1 && conv->x.stride == 1 &&
                           conv->in_plane == conv->out_plane;
+    return pointwise && (conv->batch == 1 || 8 * conv->out_plane >= TILE_COLUMNS);
+}
+
+static plan plan_of(const jw_conv *conv, jw_conv_role role) {
+    plan p;
     p.conv = *conv;
-    p.depth = conv->group_in * conv->taps;
-    p.direct = pointwise && (conv->batch == 1 || 8 * conv->out_plane >= TILE_COLUMNS);
+    p.direct = role == JW_CONV_POINTWISE || is_direct(conv);
     p.images = p.direct ? 1 : evenly(conv->batch, TILE_COLUMNS / conv->out_plane);
     p.staged = p.images > 1;
     p.rows = p.direct || p.staged ? conv->y.out : evenly(conv->y.out, TILE_COLUMNS / conv->x.out);
@@ -55,11 +56,23 @@ static plan plan_of(const jw_conv *conv, role what) {
               jw_ceil_div(conv->group_in, p.channels);
 
     const jw_index depth = p.channels * conv->taps;
-    p.tile_floats = p.direct ? 0 : jw_padded(depth * columns);
-    p.stage_floats = p.staged ? jw_padded(p.block * columns) : 0;
-    p.matmul_floats = what == FORWARD          ? jw_matmul_workspace(columns, depth)
-                      : what == INPUT_GRADIENT ? jw_matmul_workspace(columns, p.block)
-                                               : jw_matmul_workspace(depth, columns);
+    const int has_tile = !p.direct && role != JW_CONV_COLUMNS;
+    const int has_stage = p.staged && role != JW_CONV_FOLD;
+    p.tile_floats = has_tile ? jw_padded(depth * columns) : 0;
+    p.stage_floats = has_stage ? jw_padded(p.block * columns) : 0;
+    switch (role) {
+    case JW_CONV_FORWARD:
+        p.matmul_floats = jw_matmul_workspace(columns, depth);
+        break;
+    case JW_CONV_PARAMETER_GRADIENT:
+        p.matmul_floats = jw_matmul_workspace(depth, columns);
+        break;
+    case JW_CONV_FOLD:
+        p.matmul_floats = 0;
+        break;
+    default:
+        p.matmul_floats = jw_matmul_workspace(columns, p.block);
+    }
     return p;
 }
 
@@ -97,9 +110,9 @@ static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel) {
 }
 
 /* Index of the weights from the tile to output channel `channel` of its group. Those of the next
- * channel follow after `depth` floats. */
+ * channel follow after `filter` floats. */
 static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
-    return (t->group * p->conv.group_out + channel) * p->depth +
+    return (t->group * p->conv.group_out + channel) * p->conv.filter +
            (t->channel - t->group * p->conv.group_in) * p->conv.taps;
 }
 
@@ -125,7 +138,7 @@ static float *scratch(const plan *p, float *workspace) {
     return workspace + p->tile_floats + p->stage_floats;
 }
 
-static void forward(const jw_conv *conv, const jw_call *call) {
+void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
     const float *input = call->reads[0], *weight = call->reads[1];
     const float *bias = conv->has_bias ? call->reads[2] : NULL;
     float *output = call->writes[0], *workspace = call->workspace;
@@ -134,11 +147,11 @@ static void forward(const jw_conv *conv, const jw_call *call) {
         jw_depthwise_forward(conv, input, weight, bias, output, workspace);
         return;
     }
-    const plan p = plan_of(conv, FORWARD);
+    const plan p = plan_of(conv, JW_CONV_FORWARD);
     const int prefilled = p.staged || conv->has_bias;
     if (prefilled) {
         for (jw_index n = 0; n < conv->batch; n++) {
-            for (jw_index c = 0; c < conv->out_channels; c++) {
+            for (jw_index c = 0; c < conv->groups * conv->group_out; c++) {
                 jw_fill(output + (n * conv->out_channels + c) * conv->out_plane,
                         bias ? bias[c] : 0.0f, conv->out_plane);
             }
@@ -150,7 +163,7 @@ static void forward(const jw_conv *conv, const jw_call *call) {
         const int is_first = t.channel == t.group * conv->group_in;
         for (jw_index c = 0; c < conv->group_out; c += p.block) {
             const jw_index block = jw_min(p.block, conv->group_out - c);
-            const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.depth);
+            const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.conv.filter);
             float *stage = workspace + p.tile_floats;
             if (p.staged) {
                 jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage, t.columns,
@@ -165,6 +178,26 @@ static void forward(const jw_conv *conv, const jw_call *call) {
     }
 }
 
+/* The unfolded input gradient of a tile, or its sum over some more output channels. */
+static void gradient_of_columns(const plan *p, const jw_tile *t, const float *output_gradient,
+                                const float *weight, int continues, float *columns,
+                                float *workspace) {
+    for (jw_index c = 0; c < p->conv.group_out; c += p->block) {
+        const jw_index block = jw_min(p->block, p->conv.group_out - c);
+        jw_matmul_chained(t->depth, t->columns, block,
+                          jw_transposed(weight + weight_at(p, t, c), p->conv.filter),
+                          staged(p, t, c, block, output_gradient, workspace), continues || c > 0,
+                          columns, t->columns, scratch(p, workspace));
+    }
+}
+
+static void clear_input_gradient(const jw_conv *conv, float *input_gradient) {
+    for (jw_index n = 0; n < conv->batch; n++) {
+        jw_fill(input_gradient + n * conv->in_channels * conv->in_plane, 0.0f,
+                conv->groups * conv->group_in * conv->in_plane);
+    }
+}
+
 static void input_gradient(const jw_conv *conv, const jw_call *call) {
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
     float *input_gradient = call->writes[0], *workspace = call->workspace;
@@ -173,51 +206,90 @@ static void input_gradient(const jw_conv *conv, const jw_call *call) {
         jw_depthwise_input_gradient(conv, output_gradient, weight, input_gradient, workspace);
         return;
     }
-    const plan p = plan_of(conv, INPUT_GRADIENT);
+    const plan p = plan_of(conv, JW_CONV_INPUT_GRADIENT);
     if (!p.direct) {
-        jw_fill(input_gradient, 0.0f, conv->batch * conv->in_channels * conv->in_plane);
+        clear_input_gradient(conv, input_gradient);
     }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
-        for (jw_index c = 0; c < conv->group_out; c += p.block) {
-            const jw_index block = jw_min(p.block, conv->group_out - c);
-            jw_matmul(t.depth, t.columns, block, 1.0f,
-                      jw_transposed(weight + weight_at(&p, &t, c), p.depth),
-                      staged(&p, &t, c, block, output_gradient, workspace), c == 0 ? 0.0f : 1.0f,
-                      columns, t.columns, scratch(&p, workspace));
-        }
+        gradient_of_columns(&p, &t, output_gradient, weight, 0, columns, workspace);
         if (!p.direct) {
             jw_fold(conv, &t, columns, input_gradient);
         }
     }
 }
 
-void jw_sum_over_positions(jw_index batch, jw_index channels, jw_index plane,
+void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const float *weight,
+                     int continues, float *columns, float *workspace) {
+    const plan p = plan_of(conv, JW_CONV_COLUMNS);
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        gradient_of_columns(&p, &t, output_gradient, weight, continues, columns, workspace);
+        columns += t.depth * t.columns;
+    }
+}
+
+void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
+                  float *workspace) {
+    const plan p = plan_of(conv, JW_CONV_FOLD);
+    if (!p.direct) {
+        clear_input_gradient(conv, input_gradient);
+    }
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        const size_t bytes = (size_t)(t.depth * t.columns) * sizeof(float);
+        if (p.direct) {
+            memcpy(input_gradient + input_at(&p, &t), columns, bytes);
+        } else { /* a copy, since jw_fold overwrites it */
+            memcpy(workspace, columns, bytes);
+            jw_fold(conv, &t, workspace, input_gradient);
+        }
+        columns += t.depth * t.columns;
+    }
+}
+
+void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const float *weight,
+                       int continues, int ends, float *input_gradient, float *workspace) {
+    const plan p = plan_of(conv, JW_CONV_POINTWISE);
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        gradient_of_columns(&p, &t, output_gradient, weight, continues,
+                            input_gradient + input_at(&p, &t), workspace);
+    }
+    if (ends && !is_direct(conv)) { /* as folding, which adds to 0 and so makes 0 of -0 */
+        for (jw_index i = 0; i < conv->batch * conv->in_channels * conv->in_plane; i++) {
+            input_gradient[i] += 0.0f;
+        }
+    }
+}
+
+void jw_sum_over_positions(jw_index batch, jw_index image, jw_index channels, jw_index plane,
                            const float *output_gradient, float *bias_gradient) {
     for (jw_index c = 0; c < channels; c++) {
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
         for (jw_index n = 0; n < batch; n++) {
-            jw_add_sum(lanes, output_gradient + (n * channels + c) * plane, plane);
+            jw_add_sum(lanes, output_gradient + n * image + c * plane, plane);
         }
         bias_gradient[c] = jw_fold_lanes(lanes);
     }
 }
 
-static void parameter_gradient(const jw_conv *conv, const jw_call *call) {
+void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call) {
     const float *input = call->reads[0], *output_gradient = call->reads[1];
     float *weight_gradient = call->writes[0], *workspace = call->workspace;
 
     if (conv->has_bias) {
-        jw_sum_over_positions(conv->batch, conv->out_channels, conv->out_plane, output_gradient,
+        jw_sum_over_positions(conv->batch, conv->out_channels * conv->out_plane,
+                              conv->groups * conv->group_out, conv->out_plane, output_gradient,
                               call->writes[1]);
     }
     if (jw_is_depthwise(conv)) {
         jw_depthwise_weight_gradient(conv, input, output_gradient, weight_gradient, workspace);
         return;
     }
-    const plan p = plan_of(conv, WEIGHT_GRADIENT);
+    const plan p = plan_of(conv, JW_CONV_PARAMETER_GRADIENT);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         jw_matrix columns = unfolded(&p, &t, input, workspace);
@@ -227,20 +299,20 @@ static void parameter_gradient(const jw_conv *conv, const jw_call *call) {
             const jw_index block = jw_min(p.block, conv->group_out - c);
             jw_matmul(block, t.depth, t.columns, 1.0f,
                       staged(&p, &t, c, block, output_gradient, workspace), columns,
-                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c), p.depth,
-                      scratch(&p, workspace));
+                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c),
+                      conv->filter, scratch(&p, workspace));
         }
     }
 }
 
-static size_t workspace_of(const jw_conv *conv, role what) {
+size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role) {
     jw_index floats;
     if (jw_is_depthwise(conv)) {
-        floats = what == FORWARD          ? jw_depthwise_forward_workspace(conv)
-                 : what == INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(conv)
-                                          : jw_depthwise_weight_gradient_workspace(conv);
+        floats = role == JW_CONV_FORWARD          ? jw_depthwise_forward_workspace(conv)
+                 : role == JW_CONV_INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(conv)
+                                                  : jw_depthwise_weight_gradient_workspace(conv);
     } else {
-        const plan p = plan_of(conv, what);
+        const plan p = plan_of(conv, role);
         floats = p.tile_floats + p.stage_floats + p.matmul_floats;
     }
     return (size_t)floats * sizeof(float);
@@ -252,7 +324,7 @@ static jw_conv dilated(const int32_t *attributes) {
 
 void jw_conv2d_forward(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
-    forward(&conv, call);
+    jw_conv_forward(&conv, call);
 }
 
 void jw_conv2d_input_gradient(const jw_call *call) {
@@ -262,27 +334,27 @@ void jw_conv2d_input_gradient(const jw_call *call) {
 
 void jw_conv2d_parameter_gradient(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
-    parameter_gradient(&conv, call);
+    jw_conv_parameter_gradient(&conv, call);
 }
 
 size_t jw_conv2d_forward_workspace(const int32_t *attributes) {
     const jw_conv conv = jw_conv_of(attributes);
-    return workspace_of(&conv, FORWARD);
+    return jw_conv_workspace(&conv, JW_CONV_FORWARD);
 }
 
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes) {
     const jw_conv conv = jw_conv_of(attributes);
-    return workspace_of(&conv, INPUT_GRADIENT);
+    return jw_conv_workspace(&conv, JW_CONV_INPUT_GRADIENT);
 }
 
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
     const jw_conv conv = jw_conv_of(attributes);
-    return workspace_of(&conv, WEIGHT_GRADIENT);
+    return jw_conv_workspace(&conv, JW_CONV_PARAMETER_GRADIENT);
 }
 
 void jw_dilated_conv2d_forward(const jw_call *call) {
     const jw_conv conv = dilated(call->attributes);
-    forward(&conv, call);
+    jw_conv_forward(&conv, call);
 }
 
 void jw_dilated_conv2d_input_gradient(const jw_call *call) {
@@ -292,20 +364,20 @@ void jw_dilated_conv2d_input_gradient(const jw_call *call) {
 
 void jw_dilated_conv2d_parameter_gradient(const jw_call *call) {
     const jw_conv conv = dilated(call->attributes);
-    parameter_gradient(&conv, call);
+    jw_conv_parameter_gradient(&conv, call);
 }
 
 size_t jw_dilated_conv2d_forward_workspace(const int32_t *attributes) {
     const jw_conv conv = dilated(attributes);
-    return workspace_of(&conv, FORWARD);
+    return jw_conv_workspace(&conv, JW_CONV_FORWARD);
 }
 
 size_t jw_dilated_conv2d_input_gradient_workspace(const int32_t *attributes) {
     const jw_conv conv = dilated(attributes);
-    return workspace_of(&conv, INPUT_GRADIENT);
+    return jw_conv_workspace(&conv, JW_CONV_INPUT_GRADIENT);
 }
 
 size_t jw_dilated_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
     const jw_conv conv = dilated(attributes);
-    return workspace_of(&conv, WEIGHT_GRADIENT);
+    return jw_conv_workspace(&conv, JW_CONV_PARAMETER_GRADIENT);
 }

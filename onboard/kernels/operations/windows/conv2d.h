@@ -4,12 +4,14 @@
 
 #include "internal.h"
 
+/* A part of a convolution has fewer channels in its one group than its images have. */
 typedef struct {
     jw_index batch, in_channels, out_channels, groups;
     jw_axis y, x;
     int has_bias;
     jw_index group_in, group_out; /* channels of one group */
     jw_index taps;                /* kernel positions */
+    jw_index filter;              /* weights of an output channel */
     jw_index in_plane, out_plane;
 } jw_conv;
 
@@ -26,6 +28,7 @@ static inline jw_conv jw_dilated_conv(const int32_t *a, const int32_t dilation[2
     conv.group_in = conv.in_channels / conv.groups;
     conv.group_out = conv.out_channels / conv.groups;
     conv.taps = conv.y.kernel * conv.x.kernel;
+    conv.filter = conv.group_in * conv.taps;
     conv.in_plane = conv.y.in * conv.x.in;
     conv.out_plane = conv.y.out * conv.x.out;
     return conv;
@@ -49,6 +52,34 @@ typedef struct {
     jw_index depth, columns;    /* size of the unfolded tile */
 } jw_tile;
 
+/* What is computed; it determines the tiles and the workspace. */
+typedef enum {
+    JW_CONV_FORWARD,
+    JW_CONV_INPUT_GRADIENT,
+    JW_CONV_PARAMETER_GRADIENT,
+    JW_CONV_COLUMNS,  /* the unfolded input gradient, with all tiles in memory */
+    JW_CONV_FOLD,     /* the input gradient from these columns */
+    JW_CONV_POINTWISE /* the input gradient if the input itself is the unfolded input */
+} jw_conv_role;
+
+/* Bytes of workspace. */
+size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role);
+
+/* Compute, with the operands of the kind, what concerns the groups' channels, of which an operand in
+ * memory may have more. */
+void jw_conv_forward(const jw_conv *conv, const jw_call *call);
+void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call);
+
+/* The steps of an input gradient: columns and fold, or pointwise alone. With `continues`, the sums
+ * over output channels go on from what is in memory. With the last output channel (`ends`), the bits
+ * are those of conv2d.input_gradient. */
+void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const float *weight,
+                     int continues, float *columns, float *workspace);
+void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
+                  float *workspace);
+void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const float *weight,
+                       int continues, int ends, float *input_gradient, float *workspace);
+
 /* columns[channel, tap, image, row, x] = the input element that this tap reads for this output
  * position; 0 outside the input. */
 void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns);
@@ -66,8 +97,9 @@ void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_in
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                 const float *stage, float *output);
 
-/* bias_gradient[channel] = sum of the channel's planes in all images. */
-void jw_sum_over_positions(jw_index batch, jw_index channels, jw_index plane,
+/* bias_gradient[channel] = sum of the channel's planes in all images; from one image to the next are
+ * `image` floats. */
+void jw_sum_over_positions(jw_index batch, jw_index image, jw_index channels, jw_index plane,
                            const float *output_gradient, float *bias_gradient);
 
 /* Depthwise convolution; the workspace queries return floats. */

@@ -73,8 +73,8 @@ void jw_conv_transpose2d_parameter_gradient(const jw_call *call) {
 
     if (call->attributes[14] != 0) {
         const jw_conv conv = jw_conv_of(attributes);
-        jw_sum_over_positions(conv.batch, conv.in_channels, conv.in_plane, call->reads[1],
-                              call->writes[1]);
+        jw_sum_over_positions(conv.batch, conv.in_channels * conv.in_plane, conv.in_channels,
+                              conv.in_plane, call->reads[1], call->writes[1]);
     }
 }
 

@@ -1,4 +1,4 @@
-"""Choice of the number of parts of a batch, for ``solve --accumulate auto``."""
+"""Choice among several ways to take a step: numbers of parts of the batch, and slices."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def cheapest(
     *,
     certified: bool,
 ) -> tuple[SolveSubject, Schedule, tuple[Schedule, ...]]:
-    """Solve a step in different numbers of parts, and choose the one of least energy.
+    """Solve a step in different ways, and choose the one of least energy.
 
     Args:
-        subjects: The step as a whole, then in ever more parts.
+        subjects: The step as a whole, then in ever more parts or smaller slices.
         budget: Budget of all of them.
         solver: Options; the time limit is divided among the searches.
         show: Called with the progress of each search.
@@ -36,7 +36,7 @@ def cheapest(
 
     Returns:
         The chosen step with its schedule, and the schedules of all that were solved. Without any
-        schedule, the choice is the step as a whole.
+        schedule, the choice is the first one.
     """
     limit = TimeLimit.after(solver.time_limit_s)
     found: list[Schedule] = []
@@ -53,23 +53,24 @@ def cheapest(
 def show_comparison(
     console: Console, subjects: Sequence[SolveSubject], found: Sequence[Schedule]
 ) -> list[dict[str, Any]]:
-    """Print the schedules of all numbers of parts, and return them for the document."""
-    rows = [["parts of the batch", "status", "energy a step", "time a step", "peak RAM"]]
+    """Print the schedules of all ways to take the step, and return them for the document."""
+    rows = [["parts of the batch", "slices", "status", "energy a step", "time a step", "peak RAM"]]
     document: list[dict[str, Any]] = []
     for subject, schedule in zip(subjects, found, strict=False):
-        parts = subject.parts
+        parts, slices = subject.parts, subject.slices
         energy_j, time_s, peak = schedule.energy_j, schedule.time_s, schedule.peak_bytes
         rows.append(
             [
                 str(parts),
+                "none" if slices is None else size(slices),
                 schedule.status,
                 "–" if energy_j is None else si(energy_j, "J"),
                 "–" if time_s is None else si(time_s, "s"),
                 "–" if peak is None else size(peak),
             ]
         )
-        document.append(
-            {"parts": parts, "status": schedule.status, "energy_j": energy_j, "time_s": time_s}
-        )
-    console.table(rows, right=(0, 2, 3, 4))
+        figures = {"status": schedule.status, "energy_j": energy_j, "time_s": time_s}
+        of_slices = {} if slices is None else {"slices": slices}
+        document.append({"parts": parts, **of_slices, **figures})
+    console.table(rows, right=(0, 1, 3, 4, 5))
     return document

@@ -1,0 +1,1 @@
+"""Operations in parts, beside the whole operations."""

@@ -1,0 +1,118 @@
+"""Layers whose operations are timed in parts, and the calls of all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from devices.operation import OpSpec
+from devices.signatures.base import Operand
+from devices.signatures.parts import is_pointwise
+from tests.support.onboard.kernels import Array, KernelLibrary, PreparedCall, aligned, fill
+
+Entry: TypeAlias = Literal["forward", "input_gradient", "parameter_gradient"]
+ENTRIES: tuple[Entry, ...] = ("forward", "input_gradient", "parameter_gradient")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of a network, by the forward operation."""
+
+    name: str
+    forward: OpSpec
+
+    @property
+    def weight(self) -> Operand:
+        return self.forward.reads[1]
+
+    def channels(self, part_bytes: int) -> int:
+        """Output channels of the smallest part with at least so many bytes of weights."""
+        whole = self.weight.shape[0]
+        return min(whole, -(-part_bytes * whole // self.weight.bytes))
+
+
+def convolution(name: str, inputs: int, outputs: int, plane: int, kernel: int = 3) -> Layer:
+    pads = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    spec = OpSpec.of(
+        "conv2d.forward",
+        **{"batch": 1, "in_channels": inputs, "in_height": plane, "in_width": plane},
+        **{"out_channels": outputs, "kernel_height": kernel, "kernel_width": kernel},
+        **{"stride_height": 1, "stride_width": 1, **dict.fromkeys(pads, kernel // 2)},
+        **{"groups": 1, "bias": 0},
+    )
+    return Layer(name, spec)
+
+
+def linear(name: str, rows: int, inputs: int, outputs: int) -> Layer:
+    sizes = {"rows": rows, "in_features": inputs, "out_features": outputs, "bias": 1}
+    return Layer(name, OpSpec.of("linear.forward", **sizes))
+
+
+LAYERS = (
+    convolution("resnet18_cifar, layer 2", 128, 128, 16),
+    convolution("resnet18_cifar, layer 3", 256, 256, 8),
+    convolution("resnet18_cifar, layer 4", 512, 512, 4),
+    convolution("resnet8, last", 64, 64, 8),
+    convolution("mobilenet, pointwise", 256, 256, 3, kernel=1),
+    convolution("vgg16_cifar, last", 512, 512, 2),
+    linear("bert, attention, 128 rows", 128, 768, 768),
+    linear("bert, down, 128 rows", 128, 3072, 768),
+    linear("classifier, 1 row", 1, 512, 1000),
+)
+
+
+class Operands:
+    """Buffers of a layer's operands, which the whole operation and its parts share."""
+
+    def __init__(self, library: KernelLibrary, layer: Layer) -> None:
+        self._library, self._layer = library, layer
+        self._buffers: dict[str, Array] = {}
+
+    def whole(self, entry: Entry) -> list[PreparedCall]:
+        family = self._layer.forward.family
+        return [self._call(OpSpec.of(f"{family}.{entry}", **self._layer.forward.attributes), 0)]
+
+    def parts(self, entry: Entry, channels: int) -> list[PreparedCall]:
+        """Calls of all parts in their order, in place."""
+        return [self._call(spec, first) for first, spec in self._parts(entry, channels)]
+
+    def _parts(self, entry: Entry, channels: int) -> Iterator[tuple[int, OpSpec]]:
+        forward = self._layer.forward
+        attributes, more, kind = forward.attributes, dict[str, int](), str(entry)
+        unfolds = forward.family == "conv2d" and not is_pointwise(attributes)
+        if entry == "input_gradient" and unfolds:
+            more = {"first_input": 0, "inputs": attributes["in_channels"]}
+            kind = "columns_gradient"
+        whole = self._layer.weight.shape[0]
+        for first in range(0, whole, channels):
+            part = {"first": first, "channels": min(channels, whole - first)}
+            yield first, OpSpec.of(f"{forward.family}_part.{kind}", **attributes, **part, **more)
+        if more:
+            yield 0, OpSpec.of("conv2d_part.fold", **attributes, **more)
+
+    def _call(self, spec: OpSpec, first: int) -> PreparedCall:
+        workspace = self._buffer("workspace", self._library.workspace_bytes(spec))
+        reads = [self._operand(operand, first) for operand in spec.reads]
+        writes = [self._operand(operand, first) for operand in spec.writes]
+        return self._library.prepare(spec, reads, writes, workspace)
+
+    def _operand(self, operand: Operand, first: int) -> Array:
+        """The operand's buffer; a part's rows of a parameter lie in the whole parameter's."""
+        role = operand.role.removesuffix("_before")
+        if role.removesuffix("_gradient") not in {"weight", "bias"}:
+            return self._buffer(role, operand.bytes)
+        row_bytes = operand.bytes // operand.shape[0]
+        whole = self._buffer(role, row_bytes * self._layer.weight.shape[0])
+        return whole[first * row_bytes :][: operand.bytes]
+
+    def _buffer(self, role: str, size: int) -> Array:
+        known = self._buffers.get(role)
+        if known is None or known.nbytes < size:
+            known = aligned(size)
+            values = fill(Operand(role, (size // 4,)), len(self._buffers))
+            known[: values.nbytes] = values.view(np.uint8)
+            self._buffers[role] = known
+        return known

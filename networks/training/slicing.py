@@ -1,0 +1,252 @@
+"""Slices: layers whose weights are large, executed in parts of some of their output channels.
+
+An operation of a layer has its whole weight in RAM, and an update has the weight, its gradient and
+the optimizer's state. That is more than a small board has, whatever is recomputed or paged. A step
+in slices has *parts* of such a weight: tensors of their own, each with the rows of some output
+channels (or features), with their own part of the gradient and of the state. Every operation on
+them becomes a chain of operations, one for each part. Solver, referee and boards see tensors and
+operations, and need nothing else.
+
+**What a chain is.** Each part of a forward operation writes its channels into the layer's one
+result, in place of that result with the channels before it. The parts of an input gradient are
+terms of one sum, added in place in the order of the channels. That of a convolution is summed for
+every tap apart (the *columns*), and folded when the sum is whole; if the columns of all input
+channels are too large, some channels are done after the others, each time with all parts. Each part
+of a parameter gradient is a tensor of its own, which its own update reads, so that the whole
+gradient never exists. A sum over parts is made in the order in which the whole operation makes it:
+all values are the same, bit for bit, as those of the step without slices.
+
+**Which layers.** Those with a weight that is larger than the limit, if nothing but convolutions of
+one group, linear layers, sums of gradients and updates touches it: a table that is also looked up
+stays whole. A layer stays whole as well if none of its operations is larger than the largest one
+outside of such layers, which no slice makes smaller.
+
+**The order** given to the solver is, in the backward pass, part by part: input gradient, parameter
+gradient, update. A part of the weight is then read from storage once in that pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from networks.kinds import TensorKind
+from networks.training.chains import (
+    CHANNELS,
+    CUT_ROLES,
+    INPUT_GRADIENT,
+    Cut,
+    all_operations,
+    footprint_bytes,
+    ranged,
+    rounds,
+)
+from networks.training.step import Part, StepOp, StepTensor, TrainingStep
+
+_EVEN_ROWS = 8
+"""Parts of more rows have a multiple of this many: matrix products are then faster."""
+
+
+def sliced(step: TrainingStep, slice_bytes: int) -> TrainingStep:
+    """Put the layers of a step whose weights are large into parts.
+
+    Args:
+        step: Training step.
+        slice_bytes: Most bytes of a weight in a part; a part has at least one row.
+
+    Returns:
+        The step in parts, of which ``whole`` is the given step.
+    """
+    weights = dict.fromkeys(_weights(step, slice_bytes))
+    groups = [group for name in weights if (group := _Group.of(step, name)) is not None]
+    in_groups = {name for group in groups for name in group.ops}
+    most_bytes = max(
+        (footprint_bytes(op) for op in step.ops if op.name not in in_groups), default=0
+    )
+    ops, tensors = step.ops, step.tensors
+    for group in groups:
+        if group.footprint_bytes > most_bytes:
+            cut = group.cut(slice_bytes, most_bytes)
+            ops = tuple(_rewritten(ops, group, cut))
+            tensors = tuple(_tensors(tensors, group, cut))
+    return replace(step, ops=ops, tensors=tensors, slice_bytes=slice_bytes, whole=step)
+
+
+def joined(
+    step: TrainingStep, values: Mapping[str, NDArray[np.float32]]
+) -> dict[str, NDArray[np.float32]]:
+    """Values by the names of whole tensors: those that are in parts are put together, flat.
+
+    Args:
+        step: Training step.
+        values: Values by tensor, with all parts or none of each whole tensor.
+    """
+    found: dict[str, NDArray[np.float32]] = {}
+    for name, value in values.items():
+        part = None if (tensor := step.tensor.get(name)) is None else tensor.part
+        if part is None:
+            found[name] = value
+            continue
+        if part.whole not in found:
+            found[part.whole] = np.empty(value.size // part.rows * part.whole_rows, value.dtype)
+        found[part.whole].reshape(part.whole_rows, -1)[part.range] = value.reshape(part.rows, -1)
+    return found
+
+
+def _weights(step: TrainingStep, slice_bytes: int) -> Iterator[str]:
+    for op in step.ops:
+        if op.spec.family in CHANNELS and op.phase == "forward":
+            weight = step.tensor[op.reads[1]]
+            if weight.kind == "parameter" and weight.bytes > slice_bytes:
+                yield weight.name
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A weight with everything that is cut with it.
+
+    Attributes:
+        rows: Rows of the weight.
+        row_bytes: Bytes of a row.
+        tensors: The weight, its layers' biases, their gradients and optimizer state.
+        copied: Adam's corrections, of which every part has its own.
+        ops: The operations that touch any of them, by name.
+    """
+
+    rows: int
+    row_bytes: int
+    tensors: frozenset[str]
+    copied: frozenset[str]
+    ops: Mapping[str, StepOp]
+
+    @classmethod
+    def of(cls, step: TrainingStep, weight: str) -> _Group | None:
+        """The group of a weight; None if something touches it that cannot be done in parts."""
+        layers = {op.layer for op in step.ops if weight in op.reads and op.phase != "update"}
+        tensors, copied, ops = {weight}, set[str](), dict[str, StepOp]()
+        for op in step.ops:
+            if op.layer in layers and op.spec.family in CHANNELS:
+                tensors.update(name for role, name in _operands(op) if role in CUT_ROLES)
+            elif tensors.isdisjoint((*op.reads, *op.writes)):
+                continue
+            elif op.spec.signature.mutates or op.spec.kind == "gradient.accumulate":
+                sizes = {name: step.tensor[name].bytes for _, name in _operands(op)}
+                of_all = step.tensor[op.reads[0]].bytes
+                tensors.update(name for name, size in sizes.items() if size == of_all)
+                copied.update(name for name, size in sizes.items() if size != of_all)
+            else:
+                return None
+            ops[op.name] = op
+        cut = tensors | copied
+        if any(
+            op.name not in ops and not cut.isdisjoint((*op.reads, *op.writes)) for op in step.ops
+        ):
+            return None
+        of_layers = [op.spec.attributes for op in ops.values() if op.layer in layers]
+        if any(attributes.get("groups", 1) > 1 for attributes in of_layers):
+            return None
+        rows = next(op.spec.reads[1].shape[0] for op in ops.values() if op.phase == "forward")
+        row_bytes = step.tensor[weight].bytes // rows
+        return cls(rows, row_bytes, frozenset(tensors), frozenset(copied), ops)
+
+    @property
+    def footprint_bytes(self) -> int:
+        """Bytes of the largest operation."""
+        return max(map(footprint_bytes, self.ops.values()))
+
+    def cut(self, slice_bytes: int, most_bytes: int) -> Cut:
+        """Parts of at most ``slice_bytes``, and columns that make no operation the largest."""
+        fitting = max(1, slice_bytes // self.row_bytes)
+        return Cut(self.rows, fitting // _EVEN_ROWS * _EVEN_ROWS or fitting, most_bytes)
+
+
+def _operands(op: StepOp) -> Iterator[tuple[str, str]]:
+    """Roles and tensors of an operation."""
+    operands = (*op.spec.reads, *op.spec.writes)
+    for operand, name in zip(operands, (*op.reads, *op.writes), strict=True):
+        yield operand.role, name
+
+
+def _rewritten(ops: Iterable[StepOp], group: _Group, cut: Cut) -> Iterator[StepOp]:
+    """The operations of a step, with those of a group in parts."""
+    of_layers: list[StepOp] = []
+    others: list[StepOp] = []
+    gradients: dict[str, list[StepOp]] = {}
+    last = {op.layer: op.name for op in group.ops.values() if op.phase == "backward"}
+    for op in ops:
+        if op.name not in group.ops:
+            of_layers.append(op)
+        elif op.spec.family not in CHANNELS:
+            others.extend(all_operations(op, cut))
+        elif op.phase == "forward":
+            of_layers.extend(all_operations(op, cut))
+        else:
+            gradients.setdefault(op.layer, []).append(op)
+            if op.name == last[op.layer]:
+                of_layers.extend(_part_by_part(gradients[op.layer], cut))
+    return iter(_inserted(of_layers, others))
+
+
+def _part_by_part(gradients: Sequence[StepOp], cut: Cut) -> Iterator[StepOp]:
+    """The gradients of a layer: in the last round, each part of all of them before the next."""
+    ordered = sorted(gradients, key=lambda op: not op.spec.kind.endswith(INPUT_GRADIENT))
+    all_rounds = [rounds(op, cut) for op in ordered]
+    for each in (early for of_op in all_rounds for early in of_op[:-1]):
+        yield from (*each.parts, *each.whole)
+    final = [of_op[-1] for of_op in all_rounds]
+    for same_part in zip(*(each.parts for each in final), strict=True):
+        yield from same_part
+    for each in final:
+        yield from each.whole
+
+
+def _tensors(tensors: Iterable[StepTensor], group: _Group, cut: Cut) -> Iterator[StepTensor]:
+    """The tensors of a step, with those of a group in parts, and what chains write on the way."""
+    between: dict[str, list[StepTensor]] = {}
+    for op in group.ops.values():
+        if op.spec.family in CHANNELS:
+            *_, result = op.writes
+            kind: TensorKind = "activation" if op.phase == "forward" else "gradient"
+            between[result] = [
+                StepTensor(name, operand.bytes, kind)
+                for part in all_operations(op, cut)
+                for operand, name in zip(part.spec.writes, part.writes, strict=True)
+                if operand.role not in CUT_ROLES and name != result
+            ]
+    for tensor in tensors:
+        yield from between.get(tensor.name, ())
+        if tensor.name in group.tensors:
+            for first, rows in cut.parts:
+                yield replace(
+                    tensor,
+                    name=ranged(tensor.name, first, rows),
+                    bytes=tensor.bytes // cut.rows * rows,
+                    part=Part(tensor.name, first, rows, cut.rows),
+                )
+        elif tensor.name in group.copied:
+            for first, rows in cut.parts:
+                name, whole = ranged(tensor.name, first, rows), Part(tensor.name, 0, 1, 1)
+                yield replace(tensor, name=name, part=whole)
+        else:
+            yield tensor
+
+
+def _inserted(ops: Sequence[StepOp], later: Sequence[StepOp]) -> list[StepOp]:
+    """Insert each operation of ``later`` right after the last one that must come before it.
+
+    That is what writes an operand that it reads, or reads an operand that it overwrites.
+    """
+    writer = {name: op.name for op in (*ops, *later) for name in op.writes}
+    readers: dict[str, list[str]] = {}
+    for op in (*ops, *later):
+        for name in op.reads:
+            readers.setdefault(name, []).append(op.name)
+    place = {op.name: index for index, op in enumerate(ops)}
+    for op in later:
+        before = {writer[name] for name in op.reads if name in writer}
+        before.update(name for overwritten in op.in_place.values() for name in readers[overwritten])
+        place[op.name] = max(place[name] for name in before - {op.name})
+    return sorted((*ops, *later), key=lambda op: place[op.name])

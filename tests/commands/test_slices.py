@@ -1,0 +1,105 @@
+"""``--slices``: large weights in parts, from ``profile`` to the trained weights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import cli
+from devices.documents.document import read_json
+from devices.replay import ReplayReport
+from solver.files.solved import read_solved
+
+pytestmark = pytest.mark.slow
+
+QUICK = ("--no-additivity", "--blocks", "1", "--storage-budget-mib", "64")
+
+
+def command(directory: Path, *words: str) -> int:
+    with contextlib.chdir(directory):
+        return cli.main(list(words))
+
+
+def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -> None:
+    """resnet8's largest weight, its gradient and velocity take more than the budget."""
+    profile = ("profile", "--device", "local", "--model", "resnet8", "--slices", "32KiB", *QUICK)
+    assert command(tmp_path, *profile, "--optimizer", "momentum") == 0
+    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--time-limit", "8")
+    assert command(tmp_path, *solve, "--ram-budget", "470KiB", "--out", "sliced.json") == 0
+    words = ("--device", "local", "--steps", "3", "--save-gradients", "gradients.safetensors")
+    assert command(tmp_path, "run", "--schedule", "sliced.json", *words, "--out", "run") == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    assert report.origin["slices"] == 32 << 10
+    (check,) = report.values
+    assert (check.against, check.steps) == ("the unscheduled step on the board", 3)
+    assert check.identical
+    assert check.values > 100
+
+    # The same training without slices, in more RAM, ends with the same values.
+    whole = ("--slices", "none", "--model", "resnet8", "--optimizer", "momentum")
+    assert command(tmp_path, *solve, *whole, "--ram-budget", "2MiB", "--out", "whole.json") == 0
+    words = ("--device", "local", "--steps", "3", "--save-gradients", "whole.safetensors")
+    assert command(tmp_path, "run", "--schedule", "whole.json", *words, "--out", "whole") == 0
+    ours, theirs = (np.load(tmp_path / run / "parameters.npz") for run in ("run", "whole"))
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    ours, theirs = (load_file(tmp_path / f"{n}.safetensors") for n in ("gradients", "whole"))
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_slices_are_offered_where_no_whole_layers_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
+    words += ("--ram-budget", "220KiB", "--time-limit", "30", "--out", "s.json")
+    assert command(tmp_path, *words, "--slices", "none") == 5
+    capsys.readouterr()
+    assert command(tmp_path, *words, "--json") == 0
+    printed = capsys.readouterr()
+    assert "no schedule of whole layers fits into 220.00 KiB" in printed.err
+    document = json.loads(printed.out)
+    assert [row["slices"] for row in document["slicings"]] == [55 << 10, 28160]
+    graph, schedule = read_solved(tmp_path / "s.json", tmp_path / "s.graph.json")
+    assert graph.origin is not None
+    assert graph.origin.slices in {55 << 10, 28160}
+    assert schedule.peak_bytes is not None
+    assert schedule.peak_bytes <= 220 << 10
+
+
+def test_whole_layers_are_kept_where_they_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
+    words += ("--ram-budget", "50%", "--time-limit", "10", "--out", "s.json", "--json")
+    assert command(tmp_path, *words) == 0
+    assert "slicings" not in json.loads(capsys.readouterr().out)
+    graph, _ = read_solved(tmp_path / "s.json", tmp_path / "s.graph.json")
+    assert graph.origin is not None
+    assert graph.origin.slices is None
+
+
+def test_a_sweep_solves_every_size_of_slices(tmp_path: Path) -> None:
+    words = ("sweep", "--profile", "m4", "--model", "linear", "--slices", "32KiB", "64KiB")
+    words += ("--ram-budgets", "100%", "--time-limit", "5", "--no-baselines", "--out", "sweep")
+    assert command(tmp_path, *words) == 0
+    rows = (tmp_path / "sweep" / "sweep.csv").read_text()
+    assert '"linear, batch 1, slices of 32.00 KiB, on m4"' in rows
+    assert '"linear, batch 1, slices of 64.00 KiB, on m4"' in rows
+
+
+@pytest.mark.parametrize("text", ["0", "10%", "-1KiB", "many"])
+def test_what_is_no_size_is_refused(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("solve", "--profile", "m4", "--model", "linear", f"--slices={text}")
+    with pytest.raises(SystemExit, match="2"):
+        command(tmp_path, *words, "--ram-budget", "50%")
+    assert "is not the size of a slice" in capsys.readouterr().err

@@ -1,0 +1,252 @@
+"""Slices: layers in parts of their weights have the values of whole layers, in less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devices.operation import OpSpec
+from networks.models import build_model
+from networks.training import (
+    Network,
+    Optimizer,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
+from networks.training.initial import initial_values
+from networks.training.lora import Lora, add_adapters
+from networks.training.selection import select_trained
+from networks.training.slicing import joined, sliced
+from solver.costing.uncosted import uncosted_graph
+from solver.problem.footprint import least_ram_bytes
+from tests.support.networks.training import (
+    Values,
+    execute,
+    small_convolutional,
+    small_gated,
+    small_lookups,
+    small_mixture,
+    small_transformer,
+    start_values,
+)
+from tests.support.onboard.kernels import KernelLibrary, compile_library
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+def wide_convolutional(batch: int = 2) -> Network:
+    """Convolutions with more weights than activations: overlapping, strided and pointwise."""
+    net = Network("wide convolutional", batch)
+    x = net.relu("stem.relu", net.conv2d("stem", net.input("image", batch, 2, 4, 5), 9, 3))
+    x = net.conv2d("strided", x, 21, 3, stride=2, padding=1, bias=True)
+    x = net.relu("relu", net.batch_norm("norm", net.conv2d("pointwise", x, 19, 1)))
+    x = net.linear("classifier", net.global_average_pool("pool", x), 7)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+def wide_perceptron(batch: int = 3) -> Network:
+    """Linear layers with more weights than activations, one of them used twice."""
+    net = Network("wide perceptron", batch)
+    x = net.relu("relu1", net.linear("first", net.input("samples", batch, 10), 21))
+    x = net.relu("relu2", net.linear("second", x, 21, bias=False))
+    spec, weight = net.layers[-2].spec, net.layers[-2].reads[1]
+    x = net.append("again", spec, (x, weight), shape=x.shape)
+    net.mean_squared_error("loss", net.linear("last", x, 11), net.input("target", batch, 11))
+    return net
+
+
+def tied(batch: int = 2) -> Network:
+    """The table of an embedding is the weight of the last layer too."""
+    net = Network("tied", batch)
+    x = net.embedding("embed", net.input("tokens", batch), vocabulary=40, features=9)
+    table = net.layers[-1].reads[1]
+    x = net.linear("wide", x, 9)
+    spec = OpSpec.of("linear.forward", rows=batch, in_features=9, out_features=40, bias=0)
+    x = net.append("logits", spec, (x, table), shape=(batch, 40))
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+def with_adapters(batch: int = 2) -> Network:
+    """Frozen linear layers with low-rank adapters."""
+    net = wide_perceptron(batch)
+    select_trained(net, ())
+    add_adapters(net, Lora(rank=12, pattern=None))
+    return net
+
+
+WIDE = [wide_convolutional, wide_perceptron, with_adapters]
+SMALL = [small_convolutional, small_transformer, small_mixture, small_gated, small_lookups, tied]
+OPTIMIZERS: tuple[Optimizer, ...] = ("sgd", "momentum", "nesterov", "adam")
+
+
+def in_slices(values: Values, step: TrainingStep) -> Values:
+    """Values of whole tensors as those of the tensors of a step in slices."""
+    found = {}
+    for tensor in step.tensors:
+        if tensor.home is not None:
+            part = tensor.part
+            whole = values[tensor.name if part is None else part.whole]
+            found[tensor.name] = (
+                whole if part is None else whole.reshape(part.whole_rows, -1)[part.range]
+            )
+    return found
+
+
+def parts_of(step: TrainingStep) -> dict[str, list[tuple[int, int]]]:
+    """Ranges of rows by whole tensor."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for tensor in step.tensors:
+        if tensor.part is not None:
+            rows = tensor.part.range
+            found.setdefault(tensor.part.whole, []).append((rows.start, rows.stop))
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    build=st.sampled_from([*WIDE, *SMALL]),
+    optimizer=st.sampled_from(OPTIMIZERS),
+    slice_bytes=st.integers(1, 1500),
+    in_storage=st.booleans(),
+    in_place=st.booleans(),
+    batch=st.integers(1, 3),
+    seed=st.integers(0, 2**16),
+)
+def test_a_step_in_slices_has_the_bits_of_the_whole_step(
+    build: Callable[[int], Network],
+    optimizer: Optimizer,
+    slice_bytes: int,
+    in_storage: bool,
+    in_place: bool,
+    batch: int,
+    seed: int,
+    library: KernelLibrary,
+) -> None:
+    whole = training_step(build(batch), optimizer)
+    if in_storage:
+        whole = with_parameters_in_storage(whole)
+    step = sliced(whole, slice_bytes)
+    start = start_values(whole, seed)
+    expected = execute(whole, library, start)
+    made = execute(step, library, in_slices(start, step), in_place=in_place)
+    found = joined(step, made)
+    for tensor in whole.tensors:
+        if tensor.home is None:
+            bits = [values[tensor.name].reshape(-1).view(np.uint32) for values in (found, expected)]
+            np.testing.assert_array_equal(*bits, err_msg=tensor.name)
+
+
+@pytest.mark.parametrize("build", [wide_perceptron, with_adapters])
+def test_gradients_of_several_passes_are_summed_by_part(
+    build: Callable[[int], Network], library: KernelLibrary
+) -> None:
+    whole = training_step(build(4), "momentum", accumulate=2)
+    step = sliced(whole, 300)
+    start = start_values(whole)
+    expected = execute(whole, library, start)
+    found = joined(step, execute(step, library, in_slices(start, step)))
+    assert any(op.spec.kind == "gradient.accumulate" and "[" in op.name for op in step.ops)
+    for name in (tensor.name for tensor in whole.tensors if tensor.persist):
+        if name in expected:
+            assert found[name].tobytes() == expected[name].tobytes(), name
+
+
+@pytest.mark.parametrize("build", WIDE)
+@settings(max_examples=15)
+@given(slice_bytes=st.integers(1, 2000))
+def test_parts_cover_every_row_of_a_weight_once(
+    build: Callable[[int], Network], slice_bytes: int
+) -> None:
+    whole = training_step(build(1), "adam")
+    step = sliced(whole, slice_bytes)
+    for name, ranges in parts_of(step).items():
+        if name.endswith("corrections"):
+            assert set(ranges) == {(0, 1)}
+            continue
+        rows = [row for first, end in ranges for row in range(first, end)]
+        assert rows == list(range(len(rows)))
+        parts = [t for t in step.tensors if t.part is not None and t.part.whole == name]
+        assert sum(tensor.bytes for tensor in parts) == whole.tensor[name].bytes
+        if name.endswith(".weight"):
+            row_bytes = whole.tensor[name].bytes // len(rows)
+            assert all(tensor.bytes <= max(slice_bytes, row_bytes) for tensor in parts)
+
+
+@pytest.mark.parametrize("build", WIDE)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_largest_operation_is_smaller_in_slices(
+    build: Callable[[int], Network], optimizer: Optimizer
+) -> None:
+    whole = with_parameters_in_storage(training_step(build(1), optimizer))
+    step = sliced(whole, 400)
+    before, _ = least_ram_bytes(uncosted_graph(whole))
+    after, _ = least_ram_bytes(uncosted_graph(step))
+    assert parts_of(step)
+    assert after < before
+
+
+def test_a_part_is_updated_before_the_next_one_has_a_gradient() -> None:
+    step = sliced(training_step(wide_perceptron(1)), 500)
+    names = [op.name for op in step.ops if op.layer in ("first", "first.weight", "first.bias")]
+    after_forward = [name for name in names if "forward" not in name]
+    assert after_forward == [
+        f"first.{what}"
+        for rows in ("[0:8]", "[8:16]", "[16:21]")
+        for what in (f"parameter_gradient{rows}", f"weight.update{rows}", f"bias.update{rows}")
+    ]
+
+
+def test_what_parts_cannot_do_stays_whole() -> None:
+    """A table that is looked up, and a convolution in groups."""
+    assert not parts_of(sliced(training_step(tied(1)), 100)).keys() & {"embed.table"}
+    net = Network("groups", 1)
+    x = net.conv2d("grouped", net.input("image", 1, 8, 3, 3), 32, 3, groups=2)
+    net.mean_squared_error("loss", x, net.input("target", *x.shape))
+    assert not parts_of(sliced(training_step(net), 100))
+
+
+def test_layers_that_are_not_the_largest_stay_whole() -> None:
+    """Their weight is larger than a slice, but activations elsewhere are larger than all of it."""
+    net = Network("large image", 1)
+    x = net.relu("relu", net.conv2d("stem", net.input("image", 1, 3, 40, 40), 8, 3, padding=1))
+    x = net.linear("classifier", net.global_average_pool("pool", x), 30)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    step = training_step(net)
+    assert replace(sliced(step, 64), slice_bytes=None, whole=None) == step
+
+
+def test_initial_values_of_parts_are_those_of_the_whole() -> None:
+    whole = build_model("resnet8", optimizer="adam", parameters_in="storage")
+    step = build_model("resnet8", optimizer="adam", parameters_in="storage", slices=32 << 10)
+    assert parts_of(step)
+    expected = initial_values(whole, seed=3)
+    found = joined(step, initial_values(step, seed=3))
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("model", "slices", "most_bytes"),
+    [("resnet18_cifar", 128 << 10, 800 << 10), ("vgg16_cifar", 256 << 10, 700 << 10)],
+)
+def test_weights_are_no_floor_of_large_networks(model: str, slices: int, most_bytes: int) -> None:
+    step = build_model(model, parameters_in="storage", slices=slices)
+    assert least_ram_bytes(uncosted_graph(step))[0] < most_bytes
+
+
+def test_the_title_states_the_slices() -> None:
+    step = build_model("resnet8", slices=32 << 10)
+    assert step.title == "resnet8, batch 1, slices of 32.00 KiB"
+    assert step.whole == build_model("resnet8")

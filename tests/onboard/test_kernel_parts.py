@@ -1,0 +1,264 @@
+"""Parts of convolutions and linear layers: together, they have the bits of the whole operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from devices.operation import OperationError, OpSpec
+from tests.support.onboard.kernels import (
+    Array,
+    KernelLibraries,
+    KernelLibrary,
+    fill,
+    pointwise_sizes,
+)
+
+
+@pytest.fixture(params=["in-tree", pytest.param("small-tiles", marks=pytest.mark.slow)])
+def library(request: pytest.FixtureRequest, libraries: KernelLibraries) -> KernelLibrary:
+    return libraries[request.param]
+
+
+def convolution(**sizes: int) -> OpSpec:
+    """A convolution of 3 x 3 windows with padding, unless stated otherwise."""
+    sides = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    usual = {
+        **{"batch": 1, "in_channels": 5, "in_height": 8, "in_width": 8, "out_channels": 7},
+        **{"kernel_height": 3, "kernel_width": 3, "stride_height": 1, "stride_width": 1},
+        **{**dict.fromkeys(sides, 1), "groups": 1, "bias": 1},
+    }
+    return OpSpec.of("conv2d.forward", **{**usual, **sizes})
+
+
+def linear(rows: int, in_features: int, out_features: int, bias: int = 1) -> OpSpec:
+    sizes = {"rows": rows, "in_features": in_features, "out_features": out_features, "bias": bias}
+    return OpSpec.of("linear.forward", **sizes)
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> OpSpec:
+    def integer(low: int, high: int) -> int:
+        return draw(st.integers(low, high))
+
+    if draw(st.booleans()):
+        window = pointwise_sizes()
+    else:
+        window = {f"kernel_{side}": integer(1, 4) for side in ("height", "width")}
+        window |= {f"stride_{side}": integer(1, 3) for side in ("height", "width")}
+        window |= {f"pad_{side}": integer(0, 3) for side in ("top", "bottom", "left", "right")}
+    return convolution(
+        **window,
+        batch=integer(1, 5),
+        in_channels=integer(1, 20),
+        in_height=integer(window["kernel_height"], 12),
+        in_width=integer(window["kernel_width"], 40),
+        out_channels=integer(1, 90),
+        bias=integer(0, 1),
+    )
+
+
+@st.composite
+def linears(draw: st.DrawFn) -> OpSpec:
+    sizes = (draw(st.integers(1, high)) for high in (20, 300, 600))
+    return linear(*sizes, bias=draw(st.integers(0, 1)))
+
+
+def drawn_cuts(data: st.DataObject, whole: int) -> list[int]:
+    """0, some numbers between, and the whole."""
+    inner = data.draw(st.sets(st.integers(1, whole - 1), max_size=4)) if whole > 1 else set()
+    return [0, *sorted(inner), whole]
+
+
+class Parts:
+    """The parts of a layer, on operands that they share with the whole operation."""
+
+    def __init__(self, library: KernelLibrary, forward: OpSpec, cuts: Sequence[int]) -> None:
+        self.library, self.forward, self.cuts = library, forward, cuts
+        self.roles = {
+            operand.role: fill(operand, seed) for seed, operand in enumerate(forward.reads)
+        }
+        self.roles["output_gradient"] = fill(forward.writes[0], 10)
+        # Zeros of both signs, and products that underflow to them.
+        self.roles["output_gradient"].reshape(-1)[::7] = -0.0
+        self.roles["output_gradient"].reshape(-1)[1::7] = -1e-38
+
+    def whole(self, entry: str) -> list[Array]:
+        spec = OpSpec.of(f"{self.forward.family}.{entry}", **self.forward.attributes)
+        return self.library.run(spec, [self.roles[operand.role] for operand in spec.reads])
+
+    def chained(
+        self, entry: str, *, in_place: bool, **more: int
+    ) -> tuple[OpSpec, Array]:  # the last part and its result
+        for spec, written in self.each(entry, in_place=in_place, **more):
+            last = spec, written[0]
+        return last
+
+    def each(
+        self, entry: str, *, in_place: bool = False, **more: int
+    ) -> Iterator[tuple[OpSpec, list[Array]]]:
+        """Every part with what it writes; the next one reads that."""
+        before: list[Array] = []
+        for first, end in pairwise(self.cuts):
+            spec = OpSpec.of(
+                f"{self.forward.family}_part.{entry}",
+                **{**self.forward.attributes, "first": first, "channels": end - first, **more},
+            )
+            reads = [
+                self.roles[operand.role][first:end]
+                if operand.role in {"weight", "bias"}
+                else self.roles.get(operand.role, before[0] if before else np.empty(0))
+                for operand in spec.reads
+            ]
+            before = self.library.run(spec, reads, in_place=in_place)
+            yield spec, before
+
+
+def assert_same_bits(found: Array, expected: Array, what: str) -> None:
+    assert found.tobytes() == expected.tobytes(), what
+
+
+some = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+RESNET = convolution(batch=1, in_channels=64, in_height=4, in_width=4, out_channels=300)
+"""Deep enough for several blocks of a matrix product, and for several tiles of channels."""
+
+WIDE = convolution(batch=1, in_channels=40, in_height=40, in_width=40, out_channels=9)
+"""Several tiles of rows."""
+
+BATCH = convolution(batch=5, in_channels=12, in_height=3, in_width=5, out_channels=70)
+"""Tiles of several images."""
+
+POINTWISE = convolution(
+    **pointwise_sizes(), batch=5, in_channels=9, in_height=2, in_width=3, out_channels=70
+)
+"""Windows of one element in tiles of several images."""
+
+
+@given(spec=st.one_of(convolutions(), linears()), in_place=st.booleans(), data=st.data())
+@some
+def test_parts_of_a_forward_pass_are_the_whole(
+    spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
+) -> None:
+    size = spec.reads[1].shape[0]
+    parts = Parts(library, spec, drawn_cuts(data, size))
+    last, found = parts.chained("forward", in_place=in_place)
+    assert_same_bits(found, parts.whole("forward")[0], last.key)
+
+
+@given(spec=st.one_of(convolutions(), linears()), data=st.data())
+@some
+def test_parts_of_a_parameter_gradient_are_the_whole(
+    spec: OpSpec, data: st.DataObject, library: KernelLibrary
+) -> None:
+    parts = Parts(library, spec, drawn_cuts(data, spec.reads[1].shape[0]))
+    found = [written for _, written in parts.each("parameter_gradient")]
+    for pieces, whole in zip(
+        zip(*found, strict=True), parts.whole("parameter_gradient"), strict=True
+    ):
+        assert_same_bits(np.concatenate(pieces), whole, spec.key)
+
+
+@given(spec=linears(), in_place=st.booleans(), data=st.data())
+@some
+def test_parts_of_a_linear_input_gradient_are_the_whole(
+    spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
+) -> None:
+    parts = Parts(library, spec, drawn_cuts(data, spec.attributes["out_features"]))
+    last, found = parts.chained("input_gradient", in_place=in_place)
+    assert_same_bits(found, parts.whole("input_gradient")[0], last.key)
+
+
+@given(spec=convolutions(), in_place=st.booleans(), data=st.data())
+@some
+def test_a_pointwise_input_gradient_needs_no_columns(
+    spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
+) -> None:
+    spec = convolution(**{**spec.attributes, **pointwise_sizes()})
+    parts = Parts(library, spec, drawn_cuts(data, spec.attributes["out_channels"]))
+    last, found = parts.chained("input_gradient", in_place=in_place)
+    assert_same_bits(found, parts.whole("input_gradient")[0], last.key)
+
+
+@given(spec=convolutions(), in_place=st.booleans(), data=st.data())
+@some
+def test_folded_columns_of_all_parts_and_ranges_are_the_whole_input_gradient(
+    spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
+) -> None:
+    parts = Parts(library, spec, drawn_cuts(data, spec.attributes["out_channels"]))
+    ranges = drawn_cuts(data, spec.attributes["in_channels"])
+    assert_columns_fold_into_the_whole(parts, ranges, in_place=in_place)
+
+
+def assert_columns_fold_into_the_whole(
+    parts: Parts, ranges: Sequence[int], *, in_place: bool
+) -> None:
+    before: list[Array] = []
+    for first, end in pairwise(ranges):
+        inputs = {"first_input": first, "inputs": end - first}
+        _, columns = parts.chained("columns_gradient", in_place=in_place, **inputs)
+        fold = OpSpec.of("conv2d_part.fold", **parts.forward.attributes, **inputs)
+        reads = [columns, *before] if first else [columns]
+        before = parts.library.run(fold, reads, in_place=in_place)
+    assert_same_bits(before[0], parts.whole("input_gradient")[0], parts.forward.key)
+
+
+@pytest.mark.parametrize("spec", [RESNET, WIDE, BATCH, POINTWISE], ids=str)
+@pytest.mark.parametrize("cuts", [[0, 1], [0, 3, 4, 8]], ids=str)
+def test_convolutions_of_many_tiles_can_be_cut(
+    spec: OpSpec, cuts: list[int], library: KernelLibrary
+) -> None:
+    parts = Parts(library, spec, [*cuts, spec.attributes["out_channels"]])
+    _, output = parts.chained("forward", in_place=True)
+    assert_same_bits(output, parts.whole("forward")[0], spec.key)
+    pieces = [written[0] for _, written in parts.each("parameter_gradient")]
+    assert_same_bits(np.concatenate(pieces), parts.whole("parameter_gradient")[0], spec.key)
+    ranges = [0, 2, spec.attributes["in_channels"]]
+    assert_columns_fold_into_the_whole(parts, ranges, in_place=True)
+
+
+def test_a_part_leaves_the_channels_of_the_parts_before_as_they_are(
+    library: KernelLibrary,
+) -> None:
+    parts = Parts(library, convolution(batch=2), [0, 3, 7])
+    (_, one), (_, two) = parts.each("forward")
+    assert_same_bits(two[0][:, :3], one[0][:, :3], "channels of the first part")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "said"),
+    [
+        ("conv2d_part.forward", {"first": 5, "channels": 3}, r"first=5 and channels=3 exceed out_"),
+        ("conv2d_part.forward", {"channels": 0}, "channels is 0"),
+        (
+            "conv2d_part.parameter_gradient",
+            {"in_channels": 4, "out_channels": 8, "groups": 2},
+            "conv2d_part: groups=2; only groups=1 can be cut",
+        ),
+        ("conv2d_part.fold", {"first_input": 4, "inputs": 2}, r"inputs=2 exceed in_channels=5"),
+        ("conv2d_part.input_gradient", {}, "use conv2d_part.columns_gradient and conv2d_part.fold"),
+    ],
+)
+def test_what_is_no_part_is_refused(kind: str, changed: dict[str, int], said: str) -> None:
+    usual = {**convolution().attributes, "first": 0, "channels": 2}
+    if kind == "conv2d_part.fold":
+        usual = {**convolution().attributes, "first_input": 0, "inputs": 5}
+    with pytest.raises(OperationError, match=said):
+        OpSpec.of(kind, **{**usual, **changed})
+
+
+def test_the_first_part_reads_nothing_that_it_continues() -> None:
+    attributes = {**linear(3, 4, 8).attributes, "channels": 2}
+    first, second = (
+        OpSpec.of("linear_part.input_gradient", **attributes, first=first) for first in (0, 2)
+    )
+    assert [operand.role for operand in first.reads] == ["output_gradient", "weight"]
+    assert first.in_place == {}
+    assert second.in_place == {"input_gradient": "input_gradient_before"}
