@@ -14,6 +14,7 @@ from dataclasses import replace
 from devices.operation import OpSpec
 from networks.training.step import StepOp, StepTensor, TrainingStep
 
+_LOOKUP = "embedding.forward"
 _KEPT_BETWEEN_STEPS = frozenset({"parameter", "optimizer_state"})
 
 
@@ -26,12 +27,17 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
     unchanged. With momentum, the velocity would still move such a row; here the row is unchanged
     until a batch reads it (the sparse momentum of deep-learning libraries).
 
+    A frozen table that other operations read as a whole (tied weights of a language model) has a
+    second copy in storage, from which rows are read: nothing is written there, so that the copies
+    remain equal.
+
     Args:
         step: Training step with parameters in RAM.
 
     Returns:
         The same step with parameters in storage.
     """
+    step = _with_lookups_of_their_own(step)
     tables = {forward.reads[1]: forward for forward in _sparse_embeddings(step)}
     ops = tuple(_with_rows_paged_in(op, tables) for op in step.ops)
     size = {
@@ -66,6 +72,24 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
     )
 
 
+def _with_lookups_of_their_own(step: TrainingStep) -> TrainingStep:
+    """Let an embedding read a copy of its table, if that is frozen and other layers read it."""
+    changed = {name for op in step.ops for name in op.in_place.values()}
+    ops, tensors = list(step.ops), list(step.tensors)
+    for number, op in enumerate(step.ops):
+        table = step.tensor[op.reads[1]] if op.spec.kind == _LOOKUP else None
+        if table is None or table.kind != "parameter" or table.home is None:
+            continue
+        readers = [other for other in step.ops if table.name in other.reads]
+        lookups = sum(other.spec.kind == _LOOKUP for other in readers)
+        if table.name in changed or lookups > 1 or len(readers) == 1:
+            continue
+        copy = replace(table, name=f"{table.name}.lookup", copy_of=table.name)
+        ops[number] = replace(op, reads=(op.reads[0], copy.name))
+        tensors.insert(tensors.index(table), copy)
+    return replace(step, ops=tuple(ops), tensors=tuple(tensors))
+
+
 def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
     """Embeddings with more rows than indices, whose table only they and an update read.
 
@@ -76,7 +100,7 @@ def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
         for name in op.reads:
             readers.setdefault(name, []).append(op)
     for op in step.ops:
-        if op.spec.kind != "embedding.forward":
+        if op.spec.kind != _LOOKUP:
             continue
         rows, vocabulary, _ = op.spec.values
         phases = [reader.phase for reader in readers[op.reads[1]]]

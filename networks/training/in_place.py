@@ -4,6 +4,7 @@ An operation in place destroys the tensor that it overwrites, in every schedule,
 never be worth keeping. It is not if nothing else reads it: a schedule can keep the result instead,
 in as many bytes. One other reader is harmless, another gradient operation of the same layer that
 runs before the operation: its result is no larger than what would have to be kept to recompute it.
+Neither is the loss itself, one number that is computed before its gradient.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
             and op.reads.count(name) == 1
             and all(
                 reader.name == op.name
-                or (_are_gradients(reader, op) and position[reader.name] < position[op.name])
+                or (_is_harmless(reader, op) and position[reader.name] < position[op.name])
                 for reader in readers[name]
             )
         )
@@ -55,6 +56,11 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
     return tuple(map(rewritten, ops))
 
 
-def _are_gradients(reader: StepOp, op: StepOp) -> bool:
-    """Whether both are gradient operations of one layer."""
-    return reader.layer == op.layer and reader.phase == op.phase == "backward"
+def _is_harmless(reader: StepOp, op: StepOp) -> bool:
+    """Whether ``reader`` is another gradient operation of the layer of ``op``, or its loss."""
+    is_loss = all(operand.elements == 1 for operand in reader.spec.writes)
+    return (
+        reader.layer == op.layer
+        and op.phase == "backward"
+        and (reader.phase == "backward" or is_loss)
+    )

@@ -58,7 +58,7 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
             tensor = step.tensor[name]
             if tensor.home is not None and tensor.kind != "input" and name not in values:
                 part = tensor.part
-                whole = name if part is None else part.whole
+                whole = (tensor.copy_of or name) if part is None else part.whole
                 if whole not in wholes:
                     wholes[whole] = _whole(step, operand, tensor, whole, seed)
                 values[name] = wholes[whole]

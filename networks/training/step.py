@@ -61,7 +61,8 @@ class StepTensor:
 
     ``home`` is set for tensors that no operation writes. ``persist`` is where a valid copy must be
     when the step ends. The step reads and writes ``stretches`` of equal size, each separately, out
-    of the ``home_stretches`` that the tensor has in storage.
+    of the ``home_stretches`` that the tensor has in storage. ``copy_of`` names the frozen tensor
+    that has the same values.
     """
 
     name: str
@@ -73,6 +74,7 @@ class StepTensor:
     home_stretches: int = 1
     shape: tuple[int, ...] | None = None
     part: Part | None = None
+    copy_of: str | None = None
 
     @property
     def is_table(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devices.operation import OpSpec
 from devices.profile import DeviceProfile
 from devices.published import load_published
 from networks.models import build_model, model_names
@@ -288,6 +289,32 @@ def test_of_a_frozen_table_only_the_rows_of_the_batch_are_paged_in() -> None:
     assert (table.stretches, table.home_stretches, table.bytes) == (10, 40, 10 * 3 * 4)
     assert not step.tensor["place.table"].is_table  # smaller than a batch
     assert initial_values(step, 0)["embed.table"].shape == (40, 3)
+
+
+def tied() -> Network:
+    """An embedding and an output layer that share a table."""
+    net = Network("tied", 1)
+    x = net.embedding("embed", net.input("tokens", 1, 3), vocabulary=8, features=4)
+    x = net.linear("mix", x, 4)
+    spec = OpSpec.of("linear.forward", rows=3, in_features=4, out_features=8, bias=0)
+    logits = net.append("out", spec, (x, net.layers[0].reads[1]), shape=(1, 3, 8))
+    net.softmax_cross_entropy("loss", logits, net.input("labels", 1, 3))
+    return net
+
+
+def test_a_frozen_table_that_an_output_layer_shares_has_a_copy_for_lookups() -> None:
+    step = frozen_but(tied(), "mix*")
+    whole, copy = step.tensor["embed.table"], step.tensor["embed.table.lookup"]
+    assert not whole.is_table
+    assert (copy.stretches, copy.home_stretches) == (3, 8)
+    values = initial_values(step, 0)
+    assert values[copy.name].tobytes() == values[whole.name].tobytes()
+    assert [op.name for op in step.ops if copy.name in op.reads] == ["embed.forward"]
+
+
+def test_a_trained_table_that_an_output_layer_shares_has_no_copy() -> None:
+    step = with_parameters_in_storage(training_step(tied()))
+    assert "embed.table.lookup" not in step.tensor
 
 
 def test_frozen_tables_may_be_in_storage_that_is_erased_in_blocks() -> None:
