@@ -131,8 +131,10 @@ class OpSpec:
     def in_place(self) -> Mapping[str, str]:
         """Written roles that may overwrite a read one, with that role."""
         read = {operand.role for operand in self.reads}
-        in_place = self.signature.in_place
-        return {written: role for written, role in in_place.items() if role in read}
+        pairs = (
+            (operand.role, self.signature.in_place.get(operand.role)) for operand in self.writes
+        )
+        return {written: role for written, role in pairs if role in read and role is not None}
 
     @cached_property
     def gradients(self) -> tuple[OpSpec, ...]:

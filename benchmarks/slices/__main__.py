@@ -20,7 +20,7 @@ from benchmarks.slices.layers import ENTRIES, LAYERS, Entry, Layer, Operands
 from tests.support.onboard.kernels import KernelLibraries, KernelLibrary, PreparedCall
 
 _KIB = 1024
-_PART_KIB = (16, 64, 256)
+_PART_KIB = (16, 64, 256, 1024)
 _SAMPLE_S = 5e-3
 
 _TEXT = """
@@ -30,6 +30,11 @@ time of all parts, one after the other in place, over that of the whole operatio
 {rounds} rounds. In a round, all alternate, and each is repeated for at least
 {sample_ms:.0f} ms. A part is as small as its size of weights allows; in brackets are its output
 channels. The parts of an input gradient include the fold of the unfolded gradient.
+
+A part reads and lays out the whole input again, and the parts of an input gradient read and write
+the whole sum again. Both cost the same for one channel as for hundreds, so that what a part adds
+depends on its output channels, not on its bytes: 16 KiB are one channel of a wide layer. Workspaces
+are those of the whole operation and of its parts of 64 KiB.
 """
 
 _BUILDS = {
@@ -75,7 +80,7 @@ def _table(library: KernelLibrary, build: str, entry: Entry, rounds: int) -> Tab
         rows.append(_row(library, layer, entry, rounds))
     sizes = (f"{size} KiB" for size in _PART_KIB)
     return Table(
-        ("layer", "weights", "whole", *sizes),
+        ("layer", "weights", "whole", "workspace, KiB", *sizes),
         rows,
         f"{title}: {entry.replace('_', ' ')}",
         text,
@@ -92,6 +97,10 @@ def _row(library: KernelLibrary, layer: Layer, entry: Entry, rounds: int) -> Seq
         layer.name,
         f"{layer.weight.bytes / _KIB:.0f} KiB",
         f"{np.median(whole_s) * 1e3:.3f} ms",
+        " → ".join(
+            f"{size / _KIB:.0f}"
+            for size in (operands.whole_workspace(entry), operands.workspace(entry, channels[1]))
+        ),
         *(
             f"{ratio:.2f} ({count})" if count < layer.weight.shape[0] else "–"
             for ratio, count in zip(ratios, channels, strict=True)

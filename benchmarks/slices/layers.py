@@ -72,12 +72,22 @@ class Operands:
         self._buffers: dict[str, Array] = {}
 
     def whole(self, entry: Entry) -> list[PreparedCall]:
-        family = self._layer.forward.family
-        return [self._call(OpSpec.of(f"{family}.{entry}", **self._layer.forward.attributes), 0)]
+        return [self._call(self._whole(entry), 0)]
+
+    def whole_workspace(self, entry: Entry) -> int:
+        return self._library.workspace_bytes(self._whole(entry))
 
     def parts(self, entry: Entry, channels: int) -> list[PreparedCall]:
         """Calls of all parts in their order, in place."""
         return [self._call(spec, first) for first, spec in self._parts(entry, channels)]
+
+    def workspace(self, entry: Entry, channels: int) -> int:
+        """Largest workspace of the parts."""
+        return max(self._library.workspace_bytes(s) for _, s in self._parts(entry, channels))
+
+    def _whole(self, entry: Entry) -> OpSpec:
+        forward = self._layer.forward
+        return OpSpec.of(f"{forward.family}.{entry}", **forward.attributes)
 
     def _parts(self, entry: Entry, channels: int) -> Iterator[tuple[int, OpSpec]]:
         forward = self._layer.forward

@@ -112,8 +112,38 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
         memcpy(tile, sums, sizeof sums);                                                           \
     }
 
+/* Tiles of fewer rows serve small batches and the last rows. Sums are the same in each. */
+#define HALF_ROWS (TILE_ROWS / 2)
 DEFINE_MULTIPLY(multiply_tile, TILE_ROWS, 0)
+DEFINE_MULTIPLY(multiply_half, HALF_ROWS, 0)
+DEFINE_MULTIPLY(multiply_row, 1, 0)
 DEFINE_MULTIPLY(continue_tile, TILE_ROWS, 1)
+DEFINE_MULTIPLY(continue_half, HALF_ROWS, 1)
+DEFINE_MULTIPLY(continue_row, 1, 1)
+
+/* tile = rows * panel, for the first `count` rows at least. */
+static void multiply_rows(float *restrict tile, const float *const rows[TILE_ROWS], jw_index count,
+                          jw_index step, const float *restrict panel, jw_index depth) {
+    if (count > HALF_ROWS) {
+        multiply_tile(tile, rows, step, panel, depth);
+    } else if (count > 1) {
+        multiply_half(tile, rows, step, panel, depth);
+    } else {
+        multiply_row(tile, rows, step, panel, depth);
+    }
+}
+
+/* The same, added to the tile, whose sums go on. */
+static void continue_rows(float *restrict tile, const float *const rows[TILE_ROWS], jw_index count,
+                          jw_index step, const float *restrict panel, jw_index depth) {
+    if (count > HALF_ROWS) {
+        continue_tile(tile, rows, step, panel, depth);
+    } else if (count > 1) {
+        continue_half(tile, rows, step, panel, depth);
+    } else {
+        continue_row(tile, rows, step, panel, depth);
+    }
+}
 
 /* c = alpha * tile + beta * c */
 static void store_row(float *restrict c, const float *restrict tile, jw_index columns, float alpha,
@@ -150,27 +180,27 @@ typedef struct {
     int chained; /* whether sums go on from c; then alpha is 1, and beta is 0 or 1 */
 } product;
 
-static void multiply(const product *m, jw_matrix a, jw_matrix b, float *c, jw_index c_leading,
+static void multiply(product m, jw_matrix a, jw_matrix b, float *c, jw_index c_leading,
                      float *workspace) {
     const jw_index row_step = a.transposed ? 1 : a.leading;
     const jw_index depth_step = a.transposed ? a.leading : 1;
     float tile[TILE_ROWS * TILE_COLUMNS];
 
-    for (jw_index column = 0; column < m->columns; column += BLOCK_COLUMNS) {
-        const jw_index block_columns = jw_min(m->columns - column, BLOCK_COLUMNS);
-        for (jw_index first = 0; first < m->depth; first += BLOCK_DEPTH) {
-            const jw_index block_depth = jw_min(m->depth - first, BLOCK_DEPTH);
-            const float beta = first == 0 ? m->beta : 1.0f;
-            const int continues = m->chained && beta == 1.0f;
+    for (jw_index column = 0; column < m.columns; column += BLOCK_COLUMNS) {
+        const jw_index block_columns = jw_min(m.columns - column, BLOCK_COLUMNS);
+        for (jw_index first = 0; first < m.depth; first += BLOCK_DEPTH) {
+            const jw_index block_depth = jw_min(m.depth - first, BLOCK_DEPTH);
+            const float beta = first == 0 ? m.beta : 1.0f;
+            const int continues = m.chained && beta == 1.0f;
             for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
                 pack_panel(workspace + j * block_depth, b, first, block_depth, column + j,
                            block_columns - j);
             }
-            for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
-                const jw_index tile_rows = jw_min(m->rows - i, TILE_ROWS);
+            for (jw_index i = 0; i < m.rows; i += TILE_ROWS) {
+                const jw_index tile_rows = jw_min(m.rows - i, TILE_ROWS);
                 const float *row[TILE_ROWS];
                 for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
-                    row[r] = a.data + jw_min(i + r, m->rows - 1) * row_step + first * depth_step;
+                    row[r] = a.data + jw_min(i + r, m.rows - 1) * row_step + first * depth_step;
                 }
                 for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
                     const jw_index tile_columns = jw_min(block_columns - j, TILE_COLUMNS);
@@ -178,17 +208,17 @@ static void multiply(const product *m, jw_matrix a, jw_matrix b, float *c, jw_in
                     float *target = c + i * c_leading + column + j;
                     if (continues) {
                         load_tile(tile, target, c_leading, tile_rows, tile_columns);
-                        continue_tile(tile, row, depth_step, panel, block_depth);
+                        continue_rows(tile, row, tile_rows, depth_step, panel, block_depth);
                     } else {
-                        multiply_tile(tile, row, depth_step, panel, block_depth);
+                        multiply_rows(tile, row, tile_rows, depth_step, panel, block_depth);
                     }
                     for (jw_index r = 0; r < tile_rows; r++) {
                         const float *source = tile + r * TILE_COLUMNS;
                         if (tile_columns == TILE_COLUMNS) {
-                            store_row(target + r * c_leading, source, TILE_COLUMNS, m->alpha,
+                            store_row(target + r * c_leading, source, TILE_COLUMNS, m.alpha,
                                       continues ? 0.0f : beta);
                         } else {
-                            store_row(target + r * c_leading, source, tile_columns, m->alpha,
+                            store_row(target + r * c_leading, source, tile_columns, m.alpha,
                                       continues ? 0.0f : beta);
                         }
                     }
@@ -201,13 +231,13 @@ static void multiply(const product *m, jw_matrix a, jw_matrix b, float *c, jw_in
 void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
                jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace) {
     const product m = {rows, columns, depth, alpha, beta, 0};
-    multiply(&m, a, b, c, c_leading, workspace);
+    multiply(m, a, b, c, c_leading, workspace);
 }
 
 void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matrix a, jw_matrix b,
                        int continues, float *c, jw_index c_leading, float *workspace) {
     const product m = {rows, columns, depth, 1.0f, continues ? 1.0f : 0.0f, 1};
-    multiply(&m, a, b, c, c_leading, workspace);
+    multiply(m, a, b, c, c_leading, workspace);
 }
 
 /* --- a right matrix that many products share ---------------------------------------------------- */
@@ -281,11 +311,7 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
 
 #else
 
-/* All its panels are packed. A tile of fewer rows serves the few that a small batch has. */
-
-#define HALF_ROWS (TILE_ROWS / 2)
-DEFINE_MULTIPLY(multiply_half, HALF_ROWS, 0)
-DEFINE_MULTIPLY(multiply_row, 1, 0)
+/* All its panels are packed. */
 
 jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
     (void)transposed;
@@ -309,22 +335,13 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
     for (jw_index j = 0; j < prepared->columns; j += TILE_COLUMNS) {
         const float *panel = prepared->panels + j * prepared->depth;
         const jw_index columns = jw_min(prepared->columns - j, TILE_COLUMNS);
-        jw_index count;
-        for (jw_index i = 0; i < rows; i += count) {
+        for (jw_index i = 0; i < rows; i += TILE_ROWS) {
+            const jw_index count = jw_min(rows - i, TILE_ROWS);
             const float *row[TILE_ROWS];
             for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
                 row[r] = a.data + jw_min(i + r, rows - 1) * row_step;
             }
-            if (rows - i > HALF_ROWS) {
-                multiply_tile(tile, row, depth_step, panel, prepared->depth);
-                count = jw_min(rows - i, TILE_ROWS);
-            } else if (rows - i > 1) {
-                multiply_half(tile, row, depth_step, panel, prepared->depth);
-                count = rows - i;
-            } else {
-                multiply_row(tile, row, depth_step, panel, prepared->depth);
-                count = 1;
-            }
+            multiply_rows(tile, row, count, depth_step, panel, prepared->depth);
             for (jw_index r = 0; r < count; r++) {
                 store_row(c + (i + r) * c_leading + j, tile + r * TILE_COLUMNS, columns, 1.0f,
                           beta);

@@ -19,7 +19,7 @@ IN_TREE_SOURCE, CBLAS_SOURCE = "matmul.c", "matmul_cblas.c"
 """Alternative sources of the kernels' matrix product."""
 
 _RENAMED = (
-    *("jw_matmul", "jw_matmul_workspace", "jw_matmul_name"),
+    *("jw_matmul", "jw_matmul_chained", "jw_matmul_workspace", "jw_matmul_name"),
     *("jw_matmul_prepared", "jw_prepare", "jw_prepared_floats"),
 )
 _NS_PER_S = 1e9

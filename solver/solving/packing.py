@@ -25,10 +25,12 @@ _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 _FITTING_SHARE = 0.75
 # A schedule without addresses is useless: those without search may take this long beyond the limit.
 _LAST_RESORT_S = 1.0
-# Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs; time
-# for planning the addresses of each.
-_GREEDY_SHARES = (1.0, 0.98, 0.95, 0.9, 0.8)
+# Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs: first
+# one that is likely to pack, then more, then less; time for planning the addresses of each.
+_GREEDY_SHARES = (0.95, 0.98, 1.0, 0.9, 0.8)
 _GREEDY_S = 2.0
+# Ops of a graph from which on annealing for a smaller budget begins with a greedy schedule.
+_LARGE_OPS = 1000
 # Annealing time for one smaller budget: per op, within limits.
 _ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
@@ -70,12 +72,21 @@ def packing_s(limit_s: float) -> float:
 def _annealed(
     problem: Problem, actions: tuple[Action, ...], free_order: bool, limit: TimeLimit
 ) -> tuple[Action, ...] | None:
-    """Anneal from ``actions`` to a schedule within the smaller budget of ``problem``."""
+    """Anneal from ``actions`` to a schedule within the smaller budget of ``problem``.
+
+    Annealing hardly finds one for a large graph, and begins with a greedy schedule there.
+    """
+    op_count = len(problem.graph.ops)
+    start = None
+    if op_count > _LARGE_OPS:
+        with limit.enforced():
+            start = greedy_schedule(problem, thorough=False)
     shortest_s, longest_s = _ANNEALING_S
-    seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
+    seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * op_count))
+    found = None
     with suppress(BuildFailed):
-        return anneal(problem, actions, min(seconds, limit.left_s), free_order=free_order)
-    return None
+        found = anneal(problem, start or actions, min(seconds, limit.left_s), free_order=free_order)
+    return found or start
 
 
 def _pack_without_search(
@@ -84,14 +95,16 @@ def _pack_without_search(
     """Last resort: schedules that take no search.
 
     The first pages everything between its uses, which packs in a moment wherever every op does.
-    Greedy ones, for less and less RAM, replace it where they pack and take less.
+    Greedy ones replace it where they pack and take less.
 
     Returns ``packed`` unchanged if none of them packs.
     """
     graph, budget = problem.graph, problem.budget
     wanted_j = replay(graph, wanted, budget.covers).energy_j
-    best, best_j = packed, inf
-    for number, (what, actions) in enumerate(_without_search(problem)):
+    best, best_j, packing_bytes = packed, inf, 0
+    for what, ram_bytes, actions in _without_search(problem):
+        if ram_bytes < packing_bytes:
+            break
         try:
             energy_j = verify(graph, actions, budget).energy_j
         except RefereeError:  # it is late, or pages although the budget excludes paging
@@ -106,22 +119,19 @@ def _pack_without_search(
             f"no addresses within the budget were found for a schedule of {wanted_j:.6g} J or"
             f" similar ones; {what} packs and takes {energy_j - wanted_j:.4g} J more"
         )
-        best, best_j = Packed(actions, plan, (note,)), energy_j
-        if number > 0:
-            break
+        best, best_j, packing_bytes = Packed(actions, plan, (note,)), energy_j, ram_bytes
     return best
 
 
-def _without_search(problem: Problem) -> Iterator[tuple[str, tuple[Action, ...]]]:
-    """Schedules, and what they are called."""
-    yield "a schedule that pages everything between its uses", page_everything(problem)
+def _without_search(problem: Problem) -> Iterator[tuple[str, int, tuple[Action, ...]]]:
+    """Schedules: what they are called, and the bytes of RAM that they were made for."""
+    yield "a schedule that pages everything between its uses", 0, page_everything(problem)
     for share in _GREEDY_SHARES:
         ram_bytes = int(share * problem.budget.ram_bytes)
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
         actions = greedy_schedule(smaller, thorough=False)
-        if actions is None:
-            return
-        yield "a greedy schedule", actions
+        if actions is not None:
+            yield "a greedy schedule", ram_bytes, actions
 
 
 def _overlap_if_sooner(problem: Problem, packed: Packed, limit: TimeLimit) -> Packed:

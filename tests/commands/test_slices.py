@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,16 @@ import pytest
 from safetensors.numpy import load_file
 
 import cli
+from devices.description import CATALOG
 from devices.documents.document import read_json
 from devices.replay import ReplayReport
+from networks.exported import read_network
 from solver.files.solved import read_solved
+from tests.support.paths import REFERENCES
 
 pytestmark = pytest.mark.slow
 
+EXPORTED = REFERENCES / "exported"
 QUICK = ("--no-additivity", "--blocks", "1", "--storage-budget-mib", "64")
 
 
@@ -53,6 +58,74 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
     assert set(ours) == set(theirs)
     for name in theirs:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_files_of_a_users_network_have_whole_tensors(tmp_path: Path) -> None:
+    shutil.copy(EXPORTED / "keywords.pt2", tmp_path)
+    with np.load(EXPORTED / "keywords.npz") as recorded:
+        arrays = dict(recorded)
+    samples = {key.removeprefix("input."): arrays[key] for key in arrays if "input." in key}
+    np.savez(tmp_path / "samples.npz", **samples)
+    model = ("--device", "local", "--model", "keywords.pt2", "--slices", "256")
+    assert command(tmp_path, "profile", *model, *QUICK) == 0
+    budget = ("--parameters-in", "storage", "--ram-budget", "100%", "--time-limit", "8")
+    assert command(tmp_path, "solve", "--profile", "local", *budget, "--out", "net.json") == 0
+    words = ("--batches", "samples.npz", "--evaluate", "samples.npz", "--steps", "1")
+    words += ("--save-gradients", "gradients.safetensors", "--out", "run")
+    assert command(tmp_path, "run", "--schedule", "net.json", "--device", "local", *words) == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    assert all(check.identical for check in report.values)
+    assert report.losses == pytest.approx([float(arrays["loss"])], rel=1e-5)
+    assert report.held_out is not None
+    found = load_file(tmp_path / "gradients.safetensors")
+    for name, gradient in found.items():
+        expected = arrays[f"gradient.{name}"]
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert len(found) == sum("gradient." in key for key in arrays)
+    before, after = (
+        read_network(tmp_path / "keywords.pt2")[1].values,
+        load_file(tmp_path / "run" / "trained.safetensors"),
+    )
+    assert before.keys() == after.keys()
+    assert all(after[name].shape == before[name].shape for name in before)
+    assert not np.array_equal(after["gru.weight_ih_l0"], before["gru.weight_ih_l0"])
+
+
+def test_frozen_parts_are_only_read(tmp_path: Path) -> None:
+    """Of one layer, the bias is trained, and the parts of the weight stay in storage."""
+    model = ("--model", "resnet8", "--slices", "32KiB", "--train", "stage3.2.conv.bias")
+    assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
+    solve = ("--parameters-in", "storage", "--ram-budget", "600KiB", "--time-limit", "8")
+    assert command(tmp_path, "solve", "--profile", "local", *solve, "--out", "s.json") == 0
+    words = ("--device", "local", "--steps", "2", "--out", "run")
+    assert command(tmp_path, "run", "--schedule", "s.json", *words) == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    assert all(check.identical for check in report.values)
+    assert report.storage is not None
+    assert report.storage.written_bytes.predicted < 128 << 10
+
+
+def test_resnet18_trains_in_a_mebibyte(tmp_path: Path) -> None:
+    """Its parameters take 43 MiB, and one layer's weight, gradient and update 18 MiB.
+
+    The kernels work in the small tiles of a microcontroller, whose workspace counts too.
+    """
+    local = (CATALOG / "local.yaml").read_text()
+    small = local.replace("-march=native]", "-march=native, -DJW_SMALL_MEMORY=1]")
+    (tmp_path / "small.yaml").write_text(small.replace("name: local", "name: small"))
+    board = ("--device", "small.yaml")
+    model = ("--model", "resnet18_cifar", "--slices", "256KiB")
+    assert command(tmp_path, "profile", *board, *model, *QUICK) == 0
+    solve = ("solve", "--profile", "small", "--parameters-in", "storage", "--time-limit", "60")
+    assert command(tmp_path, *solve, "--ram-budget", "1MiB", "--out", "s.json") == 0
+    run = ("run", *board, "--schedule", "s.json", "--steps", "1", "--out", "run")
+    assert command(tmp_path, *run) == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    (check,) = report.values
+    assert check.identical
+    assert check.values > 500
+    assert report.memory.arena_bytes <= 1 << 20
+    assert report.memory.process is not None
 
 
 def test_slices_are_offered_where_no_whole_layers_fit(

@@ -224,6 +224,31 @@ def test_convolutions_of_many_tiles_can_be_cut(
     assert_columns_fold_into_the_whole(parts, ranges, in_place=True)
 
 
+@pytest.mark.parametrize(
+    ("batch", "channels", "size", "kernel"),
+    [(1, 64, 32, 3), (1, 512, 4, 3), (8, 512, 4, 3), (8, 256, 6, 1), (1, 3, 48, 7)],
+)
+def test_parts_of_a_convolution_need_little_workspace(
+    batch: int, channels: int, size: int, kernel: int, library: KernelLibrary
+) -> None:
+    pads = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    whole = convolution(
+        batch=batch, in_channels=channels, in_height=size, in_width=size, out_channels=512,
+        kernel_height=kernel, kernel_width=kernel, **dict.fromkeys(pads, kernel // 2),
+    )  # fmt: skip
+    inputs = {"first_input": 0, "inputs": channels}
+    specs = [
+        OpSpec.of(f"conv2d_part.{entry}", **whole.attributes, first=8, channels=8, **more)
+        for entry, more in (
+            *(("forward", {}), ("parameter_gradient", {}), ("columns_gradient", inputs)),
+            *([("input_gradient", {})] if kernel == 1 else []),
+        )
+    ]
+    specs.append(OpSpec.of("conv2d_part.fold", **whole.attributes, **inputs))
+    for spec in specs:
+        assert library.workspace_bytes(spec) <= 192 * 1024, spec.key
+
+
 def test_a_part_leaves_the_channels_of_the_parts_before_as_they_are(
     library: KernelLibrary,
 ) -> None:

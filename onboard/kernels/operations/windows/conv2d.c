@@ -8,14 +8,18 @@
 #include "conv2d.h"
 #include "kernels.h"
 
-/* Limits of floats and of columns in a tile; TILE_FLOATS also limits the stage. */
+/* Limits of a tile's rows (channels times taps) and columns, and of the columns of products in parts
+ * of an operation. */
 #if JW_SMALL_MEMORY
-#define TILE_FLOATS 2048
+#define TILE_DEPTH 64
 #define TILE_COLUMNS 32
+#define PART_COLUMNS 32
 #else
-#define TILE_FLOATS 65536
+#define TILE_DEPTH 256
 #define TILE_COLUMNS 256
+#define PART_COLUMNS 64
 #endif
+#define TILE_FLOATS (TILE_DEPTH * TILE_COLUMNS)
 
 /* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
@@ -25,7 +29,7 @@ typedef struct {
     jw_index images, rows, channels; /* of a tile */
     jw_index block;                  /* output channels of one product */
     jw_index tiles;
-    jw_index tile_floats, stage_floats, matmul_floats;
+    jw_index tile_floats, stage_floats, table_floats, matmul_floats;
 } plan;
 
 /* Size of equal parts when `whole` is cut into the fewest parts of at most `part`. */
@@ -40,6 +44,30 @@ static int is_direct(const jw_conv *conv) {
     return pointwise && (conv->batch == 1 || 8 * conv->out_plane >= TILE_COLUMNS);
 }
 
+/* Make the tiles of a part smaller in the direction that changes no order of additions. Operations
+ * are computed in parts where memory is scarce. */
+static void shrink(plan *p, jw_conv_role role) {
+    const jw_conv *conv = &p->conv;
+    if (p->staged || role == JW_CONV_COLUMNS || role == JW_CONV_POINTWISE) {
+        p->block = jw_min(p->block, PART_COLUMNS);
+    }
+    switch (role) {
+    case JW_CONV_FORWARD: /* sums over the rows of the tile */
+    case JW_CONV_POINTWISE:
+        if (p->staged) {
+            p->images = evenly(conv->batch, jw_min(p->images, PART_COLUMNS / conv->out_plane));
+        } else {
+            p->rows = evenly(conv->y.out, jw_min(p->rows, PART_COLUMNS / conv->x.out));
+        }
+        break;
+    case JW_CONV_COLUMNS: /* they are no tile in the workspace */
+        p->channels = conv->group_in;
+        break;
+    default: /* sums over the columns of the tile, or over taps */
+        p->channels = evenly(conv->group_in, jw_min(p->channels, PART_COLUMNS / conv->taps));
+    }
+}
+
 static plan plan_of(const jw_conv *conv, jw_conv_role role) {
     plan p;
     p.conv = *conv;
@@ -47,19 +75,24 @@ static plan plan_of(const jw_conv *conv, jw_conv_role role) {
     p.images = p.direct ? 1 : evenly(conv->batch, TILE_COLUMNS / conv->out_plane);
     p.staged = p.images > 1;
     p.rows = p.direct || p.staged ? conv->y.out : evenly(conv->y.out, TILE_COLUMNS / conv->x.out);
-    const jw_index columns = p.images * p.rows * conv->x.out;
-    p.channels =
-        p.direct ? conv->group_in : evenly(conv->group_in, TILE_FLOATS / (conv->taps * columns));
+    const jw_index positions = p.images * p.rows * conv->x.out;
+    const jw_index rows =
+        jw_min(TILE_FLOATS / positions, role == JW_CONV_FORWARD ? TILE_DEPTH : TILE_FLOATS);
+    p.channels = p.direct ? conv->group_in : evenly(conv->group_in, rows / conv->taps);
     p.block =
-        p.staged ? jw_min(jw_max(TILE_FLOATS / columns, 1), conv->group_out) : conv->group_out;
+        p.staged ? jw_min(jw_max(TILE_FLOATS / positions, 1), conv->group_out) : conv->group_out;
+    if (conv->is_part) {
+        shrink(&p, role);
+    }
     p.tiles = conv->groups * jw_ceil_div(conv->batch, p.images) * jw_ceil_div(conv->y.out, p.rows) *
               jw_ceil_div(conv->group_in, p.channels);
 
-    const jw_index depth = p.channels * conv->taps;
+    const jw_index columns = p.images * p.rows * conv->x.out, depth = p.channels * conv->taps;
     const int has_tile = !p.direct && role != JW_CONV_COLUMNS;
     const int has_stage = p.staged && role != JW_CONV_FOLD;
     p.tile_floats = has_tile ? jw_padded(depth * columns) : 0;
     p.stage_floats = has_stage ? jw_padded(p.block * columns) : 0;
+    p.table_floats = has_tile ? jw_table_floats(conv) : 0;
     switch (role) {
     case JW_CONV_FORWARD:
         p.matmul_floats = jw_matmul_workspace(columns, depth);
@@ -97,9 +130,9 @@ static jw_tile tile_at(const plan *p, jw_index index) {
     return t;
 }
 
-/* Index of the tile's first input plane. */
+/* Index of the tile's first input element, if the input is the unfolded input. */
 static jw_index input_at(const plan *p, const jw_tile *t) {
-    return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane;
+    return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane + t->row * p->conv.x.in;
 }
 
 /* Index of the tile's first output row, for output channel `channel` of its group. */
@@ -116,11 +149,26 @@ static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
            (t->channel - t->group * p->conv.group_in) * p->conv.taps;
 }
 
+/* Parts of the workspace, which begins with the tile. */
+static float *table(const plan *p, float *workspace) {
+    return workspace + p->tile_floats + p->stage_floats;
+}
+
+static float *scratch(const plan *p, float *workspace) {
+    return table(p, workspace) + p->table_floats;
+}
+
+static void prepare(const plan *p, float *workspace) {
+    if (p->table_floats > 0) {
+        jw_tabulate(&p->conv, table(p, workspace));
+    }
+}
+
 static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace) {
     if (p->direct) {
         return jw_plain(input + input_at(p, t), p->conv.in_plane);
     }
-    jw_unfold(&p->conv, t, input, workspace);
+    jw_unfold(&p->conv, t, input, workspace, table(p, workspace));
     return jw_plain(workspace, t->columns);
 }
 
@@ -132,10 +180,6 @@ static jw_matrix staged(const plan *p, const jw_tile *t, jw_index channel, jw_in
     }
     jw_gather(&p->conv, t, channel, channels, output, stage);
     return jw_plain(stage, t->columns);
-}
-
-static float *scratch(const plan *p, float *workspace) {
-    return workspace + p->tile_floats + p->stage_floats;
 }
 
 void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
@@ -157,6 +201,7 @@ void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
             }
         }
     }
+    prepare(&p, workspace);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         const jw_matrix columns = unfolded(&p, &t, input, workspace);
@@ -178,16 +223,17 @@ void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
     }
 }
 
-/* The unfolded input gradient of a tile, or its sum over some more output channels. */
+/* The unfolded input gradient of a tile, or its sum over some more output channels; `leading`: floats
+ * from one row to the next. */
 static void gradient_of_columns(const plan *p, const jw_tile *t, const float *output_gradient,
                                 const float *weight, int continues, float *columns,
-                                float *workspace) {
+                                jw_index leading, float *workspace) {
     for (jw_index c = 0; c < p->conv.group_out; c += p->block) {
         const jw_index block = jw_min(p->block, p->conv.group_out - c);
         jw_matmul_chained(t->depth, t->columns, block,
                           jw_transposed(weight + weight_at(p, t, c), p->conv.filter),
                           staged(p, t, c, block, output_gradient, workspace), continues || c > 0,
-                          columns, t->columns, scratch(p, workspace));
+                          columns, leading, scratch(p, workspace));
     }
 }
 
@@ -207,15 +253,16 @@ static void input_gradient(const jw_conv *conv, const jw_call *call) {
         return;
     }
     const plan p = plan_of(conv, JW_CONV_INPUT_GRADIENT);
+    prepare(&p, workspace);
     if (!p.direct) {
         clear_input_gradient(conv, input_gradient);
     }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
-        gradient_of_columns(&p, &t, output_gradient, weight, 0, columns, workspace);
+        gradient_of_columns(&p, &t, output_gradient, weight, 0, columns, t.columns, workspace);
         if (!p.direct) {
-            jw_fold(conv, &t, columns, input_gradient);
+            jw_fold(conv, &t, columns, input_gradient, table(&p, workspace));
         }
     }
 }
@@ -225,7 +272,8 @@ void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const fl
     const plan p = plan_of(conv, JW_CONV_COLUMNS);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
-        gradient_of_columns(&p, &t, output_gradient, weight, continues, columns, workspace);
+        gradient_of_columns(&p, &t, output_gradient, weight, continues, columns, t.columns,
+                            workspace);
         columns += t.depth * t.columns;
     }
 }
@@ -233,6 +281,7 @@ void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const fl
 void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
                   float *workspace) {
     const plan p = plan_of(conv, JW_CONV_FOLD);
+    prepare(&p, workspace);
     if (!p.direct) {
         clear_input_gradient(conv, input_gradient);
     }
@@ -243,7 +292,7 @@ void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradie
             memcpy(input_gradient + input_at(&p, &t), columns, bytes);
         } else { /* a copy, since jw_fold overwrites it */
             memcpy(workspace, columns, bytes);
-            jw_fold(conv, &t, workspace, input_gradient);
+            jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
         }
         columns += t.depth * t.columns;
     }
@@ -255,7 +304,7 @@ void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const 
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         gradient_of_columns(&p, &t, output_gradient, weight, continues,
-                            input_gradient + input_at(&p, &t), workspace);
+                            input_gradient + input_at(&p, &t), conv->in_plane, workspace);
     }
     if (ends && !is_direct(conv)) { /* as folding, which adds to 0 and so makes 0 of -0 */
         for (jw_index i = 0; i < conv->batch * conv->in_channels * conv->in_plane; i++) {
@@ -290,6 +339,7 @@ void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call) {
         return;
     }
     const plan p = plan_of(conv, JW_CONV_PARAMETER_GRADIENT);
+    prepare(&p, workspace);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         jw_matrix columns = unfolded(&p, &t, input, workspace);
@@ -299,8 +349,8 @@ void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call) {
             const jw_index block = jw_min(p.block, conv->group_out - c);
             jw_matmul(block, t.depth, t.columns, 1.0f,
                       staged(&p, &t, c, block, output_gradient, workspace), columns,
-                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c),
-                      conv->filter, scratch(&p, workspace));
+                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c), conv->filter,
+                      scratch(&p, workspace));
         }
     }
 }
@@ -313,7 +363,7 @@ size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role) {
                                                   : jw_depthwise_weight_gradient_workspace(conv);
     } else {
         const plan p = plan_of(conv, role);
-        floats = p.tile_floats + p.stage_floats + p.matmul_floats;
+        floats = p.tile_floats + p.stage_floats + p.table_floats + p.matmul_floats;
     }
     return (size_t)floats * sizeof(float);
 }

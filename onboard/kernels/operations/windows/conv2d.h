@@ -13,6 +13,7 @@ typedef struct {
     jw_index taps;                /* kernel positions */
     jw_index filter;              /* weights of an output channel */
     jw_index in_plane, out_plane;
+    int is_part; /* takes less workspace */
 } jw_conv;
 
 /* Convolution with the attributes of conv2d; `dilation`: of rows and of columns. */
@@ -31,6 +32,7 @@ static inline jw_conv jw_dilated_conv(const int32_t *a, const int32_t dilation[2
     conv.filter = conv.group_in * conv.taps;
     conv.in_plane = conv.y.in * conv.x.in;
     conv.out_plane = conv.y.out * conv.x.out;
+    conv.is_part = 0;
     return conv;
 }
 
@@ -80,13 +82,20 @@ void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradie
 void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const float *weight,
                        int continues, int ends, float *input_gradient, float *workspace);
 
+/* Planes with few output positions are unfolded and folded by a table, which jw_tabulate writes to
+ * the workspace, for all tiles. Both functions use the room after it. */
+jw_index jw_table_floats(const jw_conv *conv);
+void jw_tabulate(const jw_conv *conv, float *table);
+
 /* columns[channel, tap, image, row, x] = the input element that this tap reads for this output
  * position; 0 outside the input. */
-void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns);
+void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns,
+               float *table);
 
 /* The transpose of jw_unfold: adds each element of `columns` to its input element. Overwrites parts
  * of `columns`. */
-void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient);
+void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient,
+             float *table);
 
 /* stage[channel, image, position] = output planes of a tile's images, side by side, for `channels`
  * output channels of its group, starting with `channel`. */

@@ -14,6 +14,7 @@ typedef struct {
 static part part_of(const int32_t *a) {
     part p = {jw_conv_of(a), a[CONV_ATTRIBUTES], 0};
     p.conv.group_out = a[CONV_ATTRIBUTES + 1];
+    p.conv.is_part = 1;
     p.ends = p.first + p.conv.group_out == p.conv.out_channels;
     return p;
 }
@@ -21,6 +22,7 @@ static part part_of(const int32_t *a) {
 /* Limit a convolution to some input channels; returns the first one. */
 static jw_index limit_inputs(jw_conv *conv, const int32_t *range) {
     conv->group_in = range[1];
+    conv->is_part = 1;
     return range[0];
 }
 
@@ -33,7 +35,7 @@ void jw_conv2d_part_forward(const jw_call *call) {
     float *output = call->writes[0];
     if (p.first > 0) {
         jw_take_over(output, call->reads[2 + p.conv.has_bias],
-                  p.conv.batch * p.conv.out_channels * p.conv.out_plane);
+                     p.conv.batch * p.conv.out_channels * p.conv.out_plane);
     }
     void *const writes[] = {output + p.first * p.conv.out_plane};
     jw_call shifted = *call;
@@ -59,7 +61,7 @@ void jw_conv2d_part_columns_gradient(const jw_call *call) {
     float *columns = call->writes[0];
     if (p.first > 0) {
         jw_take_over(columns, call->reads[2],
-                  p.conv.group_in * p.conv.taps * p.conv.batch * p.conv.out_plane);
+                     p.conv.group_in * p.conv.taps * p.conv.batch * p.conv.out_plane);
     }
     jw_conv_columns(&p.conv, output_gradient + p.first * p.conv.out_plane,
                     weight + first_input * p.conv.taps, p.first > 0, columns, call->workspace);

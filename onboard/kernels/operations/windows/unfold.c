@@ -69,7 +69,100 @@ static void unfold_rows(const jw_conv *conv, const span *s, const float *restric
     clear_sides(columns, s, width);
 }
 
-void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns) {
+/* Planes of at most so many output positions have rows too short to be copied one by one. Tiles of
+ * such convolutions are whole planes. */
+#define MOST_TABULATED 32
+
+static int is_tabulated(const jw_conv *conv) {
+    return conv->out_plane <= MOST_TABULATED;
+}
+
+jw_index jw_table_floats(const jw_conv *conv) {
+    return is_tabulated(conv) ? jw_padded(conv->taps * conv->out_plane + conv->in_plane + 1) : 0;
+}
+
+/* The table: index in the input plane by tap and position, that of the element after the plane for
+ * padding. After the table is room for such a plane. */
+void jw_tabulate(const jw_conv *conv, float *workspace) {
+    int32_t *table = (int32_t *)(void *)workspace;
+    if (!is_tabulated(conv)) {
+        return;
+    }
+    for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
+        for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
+            for (jw_index row = 0; row < conv->y.out; row++) {
+                const jw_index y = jw_source(&conv->y, row, ky);
+                for (jw_index column = 0; column < conv->x.out; column++) {
+                    const jw_index x = jw_source(&conv->x, column, kx);
+                    const int is_inside = y >= 0 && y < conv->y.in && x >= 0 && x < conv->x.in;
+                    *table++ = (int32_t)(is_inside ? y * conv->x.in + x : conv->in_plane);
+                }
+            }
+        }
+    }
+}
+
+/* Index of the input plane of a channel and an image of the tile. */
+static jw_index input_plane(const jw_conv *conv, const jw_tile *tile, jw_index channel,
+                            jw_index image) {
+    return ((tile->image + image) * conv->in_channels + tile->channel + channel) * conv->in_plane;
+}
+
+static void unfold_planes(const jw_conv *conv, const jw_tile *tile, const float *input,
+                          float *restrict columns, float *workspace) {
+    const jw_index positions = conv->out_plane;
+    const int32_t *restrict table = (const int32_t *)(const void *)workspace;
+    float *restrict plane = workspace + conv->taps * positions;
+    plane[conv->in_plane] = 0.0f;
+    for (jw_index c = 0; c < tile->channels; c++, columns += conv->taps * tile->columns) {
+        for (jw_index n = 0; n < tile->images; n++) {
+            memcpy(plane, input + input_plane(conv, tile, c, n),
+                   (size_t)conv->in_plane * sizeof(float));
+            if (tile->images == 1) { /* one loop instead of many short ones */
+                for (jw_index i = 0; i < conv->taps * positions; i++) {
+                    columns[i] = plane[table[i]];
+                }
+                continue;
+            }
+            for (jw_index tap = 0; tap < conv->taps; tap++) {
+                const int32_t *restrict from = table + tap * positions;
+                float *restrict to = columns + tap * tile->columns + n * positions;
+                for (jw_index i = 0; i < positions; i++) {
+                    to[i] = plane[from[i]];
+                }
+            }
+        }
+    }
+}
+
+static void fold_planes(const jw_conv *conv, const jw_tile *tile, const float *restrict columns,
+                        float *input_gradient, float *workspace) {
+    const jw_index positions = conv->out_plane;
+    const int32_t *restrict table = (const int32_t *)(const void *)workspace;
+    float *restrict plane = workspace + conv->taps * positions;
+    plane[conv->in_plane] = 0.0f; /* receives what would be added to padding */
+    for (jw_index c = 0; c < tile->channels; c++, columns += conv->taps * tile->columns) {
+        for (jw_index n = 0; n < tile->images; n++) {
+            float *target = input_gradient + input_plane(conv, tile, c, n);
+            memcpy(plane, target, (size_t)conv->in_plane * sizeof(float));
+            for (jw_index tap = 0; tap < conv->taps; tap++) {
+                const int32_t *restrict to = table + tap * positions;
+                const float *restrict from = columns + tap * tile->columns + n * positions;
+                for (jw_index i = 0; i < positions; i++) {
+                    plane[to[i]] += from[i];
+                }
+            }
+            memcpy(target, plane, (size_t)conv->in_plane * sizeof(float));
+        }
+    }
+}
+
+void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns,
+               float *table) {
+    if (is_tabulated(conv)) {
+        unfold_planes(conv, tile, input, columns, table);
+        return;
+    }
     const jw_index width = conv->x.out, rows = tile->rows;
     const int shifted_plane = is_shifted_plane(conv);
 
@@ -78,9 +171,7 @@ void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, flo
             for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
                 const span s = span_of(conv, tile, ky, kx);
                 for (jw_index n = 0; n < tile->images; n++, columns += rows * width) {
-                    const float *plane =
-                        input + ((tile->image + n) * conv->in_channels + tile->channel + c) *
-                                    conv->in_plane;
+                    const float *plane = input + input_plane(conv, tile, c, n);
                     if (is_empty(&s)) {
                         jw_fill(columns, 0.0f, rows * width);
                         continue;
@@ -125,7 +216,12 @@ static void fold_rows(const jw_conv *conv, const span *s, const float *restrict 
     }
 }
 
-void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient) {
+void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient,
+             float *table) {
+    if (is_tabulated(conv)) {
+        fold_planes(conv, tile, columns, input_gradient, table);
+        return;
+    }
     const jw_index width = conv->x.out;
     const int shifted_plane = is_shifted_plane(conv);
 
@@ -134,9 +230,7 @@ void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *in
             for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
                 const span s = span_of(conv, tile, ky, kx);
                 for (jw_index n = 0; n < tile->images; n++, columns += tile->rows * width) {
-                    float *plane = input_gradient +
-                                   ((tile->image + n) * conv->in_channels + tile->channel + c) *
-                                       conv->in_plane;
+                    float *plane = input_gradient + input_plane(conv, tile, c, n);
                     if (is_empty(&s)) {
                         continue;
                     }
