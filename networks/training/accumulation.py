@@ -253,6 +253,9 @@ def _numbered(network: Network, layers: tuple[Layer, ...], number: int, parts: i
         return replace(value, name=part_of(value.name, number, parts))
 
     part = Network(network.name, network.batch // parts)
+    for name, shape in network.inputs.items():
+        of_part = (shape[0] // parts, *shape[1:]) if shape else ()
+        part.inputs[part_of(name, number, parts)] = of_part
     for layer in layers:
         scalars = dict(layer.scalars)
         if "seed" in scalars:

@@ -89,7 +89,7 @@ def training_step(
     loss = None
     for part in split(network, accumulate):
         for layer in part.layers:
-            _forward(draft, layer)
+            _forward(draft, layer, part.inputs)
         assert part.loss is not None
         loss = part.loss.name if loss is None else _add_loss(draft, loss, part.loss, sums.pop(0))
         backward.append(part)
@@ -155,11 +155,11 @@ class _Draft:
         )
 
 
-def _forward(draft: _Draft, layer: Layer) -> None:
+def _forward(draft: _Draft, layer: Layer, inputs: Mapping[str, tuple[int, ...]]) -> None:
     mutates = layer.spec.signature.mutates
     for value in layer.reads:
         if value.name not in draft.tensors:
-            shape = value.shape if value.kind == "input" else None
+            shape = inputs.get(value.name)
             draft.tensor(value.name, value.elements, value.kind, home="ram", shape=shape)
     for value in layer.writes:
         draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)

@@ -70,6 +70,8 @@ class Network:
         self.name = name
         self.batch = batch
         self.layers: list[Layer] = []
+        self.inputs: dict[str, tuple[int, ...]] = {}
+        """Shapes of inputs as samples have them; a layer may read them in another shape."""
         self.loss: Value | None = None
         self.one: Value | None = None
         """The number 1, the gradient of a loss that is composed; not needed for a single one."""
@@ -80,6 +82,7 @@ class Network:
     def input(self, name: str, *shape: int) -> Value:
         """Add an input of the step: samples, labels or indices."""
         self._claim(name)
+        self.inputs[name] = shape
         return Value(name, shape, "input")
 
     # --- layers with parameters ---------------------------------------------------------------

@@ -120,6 +120,10 @@ def test_gradients_pass_through_a_norm_whose_parameters_are_frozen() -> None:
     assert sorted(updated) == ["first.bias", "first.weight"]
 
 
+def test_an_input_has_the_shape_of_the_file_however_the_network_reads_it() -> None:
+    assert network("positions").tensor["labels"].shape == (2, 7)  # the loss reads 14 of them
+
+
 def test_tied_weights_are_one_tensor_with_one_update() -> None:
     step = network("sequences")
     assert step.file is not None
