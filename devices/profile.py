@@ -24,10 +24,11 @@ PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nomina
 
 
 class Interval(StrictModel):
-    """A median over blocks with its 95 % bootstrap confidence interval.
+    """A median with its 95 % interval.
 
-    The interval is by the percentile method (Efron and Tibshirani 1993). ``low == high == median``
-    is a single figure without an interval.
+    A cost's interval holds what one later sitting measures (:mod:`profiler.statistics`). Other
+    intervals are confidence intervals of the median, by the percentile bootstrap. ``low == high ==
+    median`` is a single figure without an interval.
     """
 
     median: NonNegative
