@@ -90,18 +90,20 @@ def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
     if any(len(values) == 0 for values in figures):
         raise ValueError("a median needs at least one value")
     samples = [np.asarray(values, dtype=np.float64) for values in figures]
-    variances, freedoms = _moderated(
-        [
-            (float(np.log(sample).var(ddof=1)), len(sample) - 1)
-            if len(sample) > 1 and sample.min() > 0
-            else (0.0, 0)
-            for sample in samples
-        ]
-    )
+    variances, freedoms = _moderated([_spread(sample) for sample in samples])
     return [
         _later(sample, variance, freedom)
         for sample, variance, freedom in zip(samples, variances, freedoms, strict=True)
     ]
+
+
+def _spread(sample: NDArray[np.float64]) -> tuple[float, int]:
+    """Variance of the logarithms, and its degrees of freedom: 0 where it has none."""
+    if len(sample) < 2 or sample.min() <= 0:
+        return 0.0, 0
+    # The variance of equal values is not exactly zero.
+    variance = float(np.log(sample).var(ddof=1)) if np.ptp(sample) else 0.0
+    return variance, len(sample) - 1
 
 
 def _later(sample: NDArray[np.float64], variance: float, freedom: float) -> Interval:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from commands.command import Command
-from commands.console import Console
+from commands.console import Console, Status
 from commands.profile.options import MeasureOptions, RefineOptions, add_options, options_of
 from devices.errors import ExitCode
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.profile import DeviceProfile, ProfiledNetwork
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
@@ -81,11 +87,46 @@ def _measure(options: MeasureOptions, console: Console) -> int:
 
             result = profile_device(description, specs, plan, measuring, trials, show, networks)
         write_atomically(out, dump_yaml(result))
+        if options.additivity:
+            result = _watched(description, networks, result, console)
+            write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, result)
     console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
     return ExitCode.DONE
+
+
+def _watched(
+    description: DeviceDescription,
+    networks: Sequence[ProfiledNetwork],
+    profile: DeviceProfile,
+    console: Console,
+) -> DeviceProfile:
+    """Watch the training step of every network, and add the costs of its ops in their places.
+
+    A step that cannot be watched is no reason to lose the profile: a note says why.
+    """
+    from commands.wording import COMPILING
+    from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestRefused
+    from replay.context import with_step_costs
+    from replay.running.failure import ReplayFailed
+    from replay.watch import watch_step
+
+    for network in networks:
+        try:
+            with console.status() as status:
+
+                def progress(what: str, status: Status = status) -> None:
+                    status.show(what, passing=what.startswith(COMPILING))
+
+                costs = watch_step(description, network, profile, progress)
+        except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
+            note = f"The training step of {network.model} was not watched: {error}."
+            profile = profile.changed(notes=(*profile.notes, note))
+        else:
+            profile = with_step_costs(profile, costs)
+    return profile
 
 
 PROFILE = Command(

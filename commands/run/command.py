@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from replay.running.failure import Recovered
     from replay.runs import Subject, Training
 
-# Dozens of activities begin with this word.
-_MANY = "compiling "
-
 
 def run(options: RunOptions, console: Console) -> int:
     """Run a schedule and report; the exit code is 1 if the schedule changed values."""
@@ -73,6 +70,7 @@ def _run(
     console: Console,
 ) -> int:
     from commands.run.summary import summarise
+    from commands.wording import COMPILING
     from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
     from replay.directory import MODEL, REPORT, VALUES, WEIGHTS, StoredRun, has_trained_model
@@ -89,7 +87,7 @@ def _run(
         with console.status() as status:
 
             def progress(what: str) -> None:
-                status.show(what, passing=what.startswith(_MANY))
+                status.show(what, passing=what.startswith(COMPILING))
 
             # Before training, so that a file or a computer that cannot be used costs no training.
             initial = initial_values(subject.step, training.seed)
