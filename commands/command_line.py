@@ -12,6 +12,7 @@ from devices.program import COMMAND
 
 _SUMMARIES: Mapping[str, str] = {
     "profile": "measure a board",
+    "check": "measure again, and count the intervals of a profile that hold",
     "solve": "find the schedule of least energy that fits",
     "run": "run a schedule on its board and measure it",
     "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
@@ -77,6 +78,10 @@ def _command(name: str) -> Command[Any]:
             from commands.run.command import RUN
 
             return RUN
+        case "check":
+            from commands.check import CHECK
+
+            return CHECK
         case "sweep":
             from commands.sweep.command import SWEEP
 

@@ -31,6 +31,11 @@ class Results:
         return self.root / "campaigns"
 
     @property
+    def checks(self) -> Path:
+        """Checks of profiles, each ``DEVICE.TIME.json``."""
+        return self.root / "checks"
+
+    @property
     def schedules(self) -> Path:
         """Schedules, each beside its costed graph."""
         return self.root / "schedules"
