@@ -51,6 +51,11 @@ class Results:
         return self.root / "replays"
 
     @property
+    def tuned(self) -> Path:
+        """Rounds of ``tune``, a directory for each schedule on each board."""
+        return self.root / "tuned"
+
+    @property
     def exports(self) -> Path:
         """C projects and traces."""
         return self.root / "export"

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str], None]
 
-SITTINGS, STEPS = 6, 10
+SITTINGS, STEPS = 9, 10
 """Sittings, and watched steps of each, of a step that is short enough."""
 
+FEWEST_STEPS = 3
+"""Steps of a sitting of a long step: the fewest whose median leaves out a disturbed one."""
+
 LIMIT_S = 120.0
-"""Predicted seconds of all watched steps, beyond which sittings have fewer steps."""
+"""Predicted seconds of all watched steps, beyond which there are fewer steps, then sittings."""
 
 _SHARES = (0.7, 0.4)
 """RAM of the schedules that are watched beside the whole step, as shares of its peak."""
@@ -111,12 +114,18 @@ def watch_step(
     sittings: list[WatchedSitting] = []
     # A microcontroller has room for one plan.
     groups = [[way] for way in ways] if description.firmware is not None else [ways]
-    per_group = -(-SITTINGS // len(groups))
+    step_s = max(way.time_s for way in ways)
+    count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
+    steps = max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
+    # As many for each schedule, so that none counts more.
+    rounds = -(-count // len(ways))
     seeds = itertools.count(first_seed)
     refused: RequestRefused | None = None
     for group in groups:
         try:
-            sittings += _sittings(description, group, per_group, profile, seeds.__next__, progress)
+            sittings += _sittings(
+                description, group, rounds, steps, profile, seeds.__next__, progress
+            )
         except RequestRefused as refusal:
             refused = refusal  # a plan is too large; others may be smaller
     if len(sittings) < FEWEST_SITTINGS:
@@ -131,7 +140,8 @@ def watch_step(
 def _sittings(
     description: DeviceDescription,
     ways: Sequence[_Way],
-    count: int,
+    rounds: int,
+    steps: int,
     profile: DeviceProfile,
     next_seed: Callable[[], int],
     progress: Progress,
@@ -147,11 +157,9 @@ def _sittings(
         kernels_sha256=build.kernels_sha256,
         matmul=build.matmul,
     )
-    steps = max(1, min(STEPS, int(LIMIT_S / (SITTINGS * max(way.time_s for way in ways)))))
     found = []
     with opened as session:
-        for number in range(count):
-            index = number % len(ways)
+        for index in [*range(len(ways))] * rounds:
             progress(f"watching {steps} steps, {ways[index].words}")
             undisturbed = _watched(session, index, ways[index], steps, next_seed())
             if undisturbed:
