@@ -77,14 +77,16 @@ def check(options: CheckOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.documents.document import dump_json, write_atomically
     from devices.library import resolve_profile
+    from profiler.opening.boards import alone_with
     from replay.check import check_report
 
     description = load_description(options.device)
     profile = resolve_profile(options.profile or description.name, options.results.profiles)
     specs = _chosen(options, description, profile)
-    figures = _operations(options, description, profile, specs, console)
-    if options.time_limit_s is None:
-        figures += _places(description, profile, console)
+    with alone_with(description):
+        figures = _operations(options, description, profile, specs, console)
+        if options.time_limit_s is None:
+            figures += _places(description, profile, console)
     now = datetime.now(UTC)
     unchecked = len(profile.operations) - len(specs)
     report = check_report(

@@ -132,6 +132,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     from devices.claims.claim import sole_user
     from devices.description import load_description
     from devices.profile import ProfiledNetwork
+    from profiler.opening.boards import alone_with
     from replay.runs import training_step_of
     from replay.tune import Request, best_file
     from replay.tune import tune as tuned_in_rounds
@@ -167,7 +168,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     )
     stem = f"{description.name}-{file_stem(graph.name)}-{budget.ram_bytes}"
     directory = options.out or options.results.tuned / stem
-    with sole_user(directory), console.status() as status:
+    with sole_user(directory), alone_with(description), console.status() as status:
 
         def progress(what: str) -> None:
             status.show(what, passing=COMPILING in what)

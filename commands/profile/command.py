@@ -34,6 +34,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from devices.profile import ProfiledNetwork
     from networks.exported import exported
     from networks.models import build_model
+    from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
     from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
@@ -76,7 +77,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         )
         for name, step in zip(models, steps, strict=True)
     ]
-    with sole_writer(out):
+    with sole_writer(out), alone_with(description):
         campaigns = options.results.campaigns
         trials = choose_run_directory(campaigns, description, specs, plan, measuring)
         with console.progress("connecting") as progress:
