@@ -153,15 +153,15 @@ class PlaceCost(StrictModel):
 class Sitting(StrictModel):
     """One process that ran ``steps`` watched steps of a schedule, with data of its own.
 
-    ``page_in`` and ``page_out`` are the time of its transfers over the time that their law, fitted
-    to transfers by themselves, gives; absent where the schedule has none.
+    ``page_in`` and ``page_out`` have two figures for each transfer of the schedule: the seconds
+    that its law, fitted to transfers by themselves, gives, and those in a step (median over steps).
     """
 
     schedule: str
     steps: Count
     measured: str
-    page_in: Positive | None = None
-    page_out: Positive | None = None
+    page_in: tuple[tuple[Positive, NonNegative], ...] = ()
+    page_out: tuple[tuple[Positive, NonNegative], ...] = ()
 
 
 class StepCosts(StrictModel):
@@ -191,7 +191,8 @@ class AffinePageCost(StrictModel):
 
     ``fit_error`` is the root mean square of the relative residuals over the fitted points
     ``sweep``. ``in_steps`` is a factor for transfers within a training step, which also move and
-    check what they transfer; absent if none were watched.
+    check what they transfer: that of all that were watched together, and where that of a single one
+    lies. It is absent if none were watched.
     """
 
     fixed_s: NonNegative

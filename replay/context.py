@@ -35,9 +35,13 @@ from devices.profile import (
     ProfiledNetwork,
     Sitting,
     StepCosts,
+    StorageCosts,
 )
 from devices.replay import MeasuredStep
+from profiler.run.assembly import FEWEST_TRIALS
+from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.statistics import later_intervals, median_interval
+from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
 FEWEST_SITTINGS = 3
@@ -81,28 +85,27 @@ class WatchedSitting:
                 math.fsum(step.spans[index].time_s for index in own) for step in steps
             )
 
-        def factor(kind: type[PageIn | PageOut], alone_s: Callable[[int], float]) -> float | None:
-            transfers = {
-                index: graph.tensor[action.does.tensor].bytes
+        def transfers(
+            kind: type[PageIn | PageOut], alone_s: Callable[[int], float]
+        ) -> tuple[tuple[float, float], ...]:
+            return tuple(
+                (alone_s(graph.tensor[action.does.tensor].bytes), in_a_step([index]))
                 for index, action in enumerate(plan.actions)
                 if isinstance(action.does, kind) and action.schedule_index is not None
-            }
-            if not transfers:
-                return None
-            return in_a_step(list(transfers)) / math.fsum(map(alone_s, transfers.values()))
+            )
 
-        storage = profile.storage
+        storage = _by_themselves(profile.storage)
         return cls(
             Sitting(
                 schedule=schedule,
                 steps=len(steps),
                 measured=datetime.now(UTC).isoformat(timespec="seconds"),
-                page_in=storage
-                and factor(PageIn, lambda size: storage.read_cost(size)[0] / storage.read.factor),
-                page_out=storage
-                and factor(
-                    PageOut, lambda size: storage.write_cost(size)[0] / storage.write.factor
-                ),
+                page_in=()
+                if storage is None
+                else transfers(PageIn, lambda size: storage.read_cost(size)[0]),
+                page_out=()
+                if storage is None
+                else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
             ),
             {op: in_a_step(own) / len(own) for op, own in executions.items()},
             tuple(step.energy_j / step.time_s for step in steps if step.energy_j is not None),
@@ -154,6 +157,28 @@ def step_costs(
     )
 
 
+def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Undisturbed steps during which other programs took little processor time.
+
+    Spans are wall-clock time: in other steps, they include time in which the operation waited.
+    """
+    least_share = 1.0 - PREEMPTION_LIMIT
+    return tuple(
+        step
+        for number, step in enumerate(record.steps)
+        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
+    )
+
+
+def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Steps of a sitting that count: the undisturbed ones, or all on a board that is never quiet.
+
+    On such a board a later run is disturbed too, and its median is taken over all steps.
+    """
+    undisturbed = undisturbed_steps(record)
+    return undisturbed if len(undisturbed) >= FEWEST_TRIALS else record.sound_steps
+
+
 def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     """The profile with costs in places of a step, in place of earlier ones of the same network.
 
@@ -164,18 +189,29 @@ def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     sittings = [sitting for step in everything for sitting in step.sittings]
     storage = profile.storage
     if storage is not None:
-        read = _in_steps(storage.read, [sitting.page_in for sitting in sittings])
-        write = _in_steps(storage.write, [sitting.page_out for sitting in sittings])
+        read = _in_steps(storage.read, [each for s in sittings for each in s.page_in])
+        write = _in_steps(storage.write, [each for s in sittings for each in s.page_out])
         storage = storage.model_copy(update={"read": read, "write": write})
     return profile.changed(step_costs=everything, storage=storage)
 
 
-def _in_steps(cost: AffinePageCost, factors: Sequence[float | None]) -> AffinePageCost:
-    known = [factor for factor in factors if factor is not None]
-    if not known:
+def _in_steps(cost: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
+    if not transfers:
         return cost
-    (interval,) = later_intervals([known])
+    alone_s, in_steps_s = (math.fsum(times) for times in zip(*transfers, strict=True))
+    (single,) = later_intervals([[in_step / alone for alone, in_step in transfers]])
+    factor = in_steps_s / alone_s
+    interval = Interval(median=factor, low=min(single.low, factor), high=max(single.high, factor))
     return cost.model_copy(update={"in_steps": interval})
+
+
+def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
+    """The costs of transfers by themselves, without factors."""
+    if storage is None:
+        return None
+    read = storage.read.model_copy(update={"in_steps": None})
+    write = storage.write.model_copy(update={"in_steps": None})
+    return storage.model_copy(update={"read": read, "write": write})
 
 
 def _power(

@@ -34,11 +34,9 @@ from devices.profile import (
 )
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.statistics import median_interval
 from replay.context import product
 from replay.reporting.timing import ScheduledActions
-from replay.running.measured import ReplayRecord
 
 FEWEST_STEPS = 10
 MOST_STEPS = 100
@@ -88,19 +86,6 @@ class Executions:
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
         """Seconds of one execution of ``key``: median over the steps, with its interval."""
         return median_interval(self.times_s(key, steps), _SEED)
-
-
-def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
-    """Undisturbed steps during which other programs took little processor time.
-
-    Spans are wall-clock time: in other steps, they include time in which the operation waited.
-    """
-    least_share = 1.0 - PREEMPTION_LIMIT
-    return tuple(
-        step
-        for number, step in enumerate(record.steps)
-        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
-    )
 
 
 def measure_in_context(

@@ -23,9 +23,8 @@ from devices.documents.document import dump_yaml, read_yaml, write_atomically
 from devices.errors import InputError, MeasurementInvalid
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
 from devices.replay import ReplayReport
-from replay.context import WatchedSitting, step_costs, with_step_costs
+from replay.context import WatchedSitting, counting_steps, step_costs, with_step_costs
 from replay.directory import SCHEDULE, StoredRun
-from replay.refine import undisturbed_steps
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -252,14 +251,14 @@ def _round(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )
     report = run_report(subject, str(own / SCHEDULE), replayed, expected, number, _STEPS_PER_DAY)
-    undisturbed = undisturbed_steps(replayed.watched)
-    if not undisturbed:
+    steps = counting_steps(replayed.watched)
+    if not steps:
         raise MeasurementInvalid(
             f"{request.description.name}: no watched step of round {number} was undisturbed. End"
             " other programs, and start the same command again: finished rounds are kept"
         )
     words = f"{schedule.budget.ram_bytes} bytes of RAM, round {number}"
-    sitting = WatchedSitting.of(replayed.plan, undisturbed, graph, profile, words)
+    sitting = WatchedSitting.of(replayed.plan, steps, graph, profile, words)
     before = next(each for each in profile.step_costs if each.network == request.network)
     keys = {op.name: op.spec.key for op in request.step.ops}
     costs: StepCosts = step_costs(profile, request.network, keys, [sitting], before)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
-from replay.context import FEWEST_SITTINGS, WatchedSitting, step_costs
-from replay.refine import measured_build, undisturbed_steps
+from replay.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
+from replay.refine import measured_build
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -161,18 +161,18 @@ def _sittings(
     with opened as session:
         for index in [*range(len(ways))] * rounds:
             progress(f"watching {steps} steps, {ways[index].words}")
-            undisturbed = _watched(session, index, ways[index], steps, next_seed())
-            if undisturbed:
+            steps_run = _watched(session, index, ways[index], steps, next_seed())
+            if steps_run:
                 way = ways[index]
                 plan = session.plans[index]
-                found.append(WatchedSitting.of(plan, undisturbed, way.graph, profile, way.words))
+                found.append(WatchedSitting.of(plan, steps_run, way.graph, profile, way.words))
     return found
 
 
 def _watched(
     session: ReplaySession, index: int, way: _Way, steps: int, seed: int
 ) -> Sequence[MeasuredStep]:
-    """Run watched steps in a process of their own, and return the undisturbed ones."""
+    """Run watched steps in a process of their own, and return those that count."""
     from networks.data import generated_batches
     from networks.training.initial import initial_values
 
@@ -185,7 +185,7 @@ def _watched(
         watched=True,
         expected_step_s=way.time_s,
     )
-    return undisturbed_steps(record)
+    return counting_steps(record)
 
 
 def _ways(network: ProfiledNetwork, profile: DeviceProfile, progress: Progress) -> list[_Way]:

@@ -42,6 +42,7 @@ from networks.data import generated_batches
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
+from replay.context import undisturbed_steps
 from replay.expectation import expected_step
 from replay.lowering.lowering import lower
 from replay.refine import (
@@ -52,7 +53,6 @@ from replay.refine import (
     measure_in_context,
     refinable,
     refine_profile,
-    undisturbed_steps,
 )
 from replay.reporting.report import ReportHead, replay_report
 from replay.reporting.timing import ScheduledActions
