@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
+from profiler.run.options import ProfileOptions
 from replay.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
 from replay.refine import measured_build
 
@@ -78,11 +79,25 @@ class _Way:
         return self.schedule.time_s
 
 
+@dataclass(frozen=True)
+class _Extent:
+    """Sittings of each way, steps of each sitting, and bytes that a way may write to storage."""
+
+    sittings: int
+    steps: int
+    written_bytes: int
+
+    def allows(self, written_bytes_a_step: int) -> bool:
+        return self.sittings * self.steps * written_bytes_a_step <= self.written_bytes
+
+
 def watch_step(
     description: DeviceDescription,
     network: ProfiledNetwork,
     profile: DeviceProfile,
     progress: Progress,
+    *,
+    storage_budget_bytes: int = ProfileOptions.storage_budget_bytes,
     first_seed: int = 1,
 ) -> StepCosts:
     """Watch a network's training step.
@@ -92,6 +107,8 @@ def watch_step(
         network: the network, as a profile states it.
         profile: costs of the operations by themselves.
         progress: called with one line for each phase.
+        storage_budget_bytes: most bytes that may be written to storage. A schedule whose sittings
+            would write more than its share is not run.
         first_seed: seed of the data and initial values of the first sitting; each sitting has its
             own.
 
@@ -124,7 +141,12 @@ def watch_step(
     for group in groups:
         try:
             sittings += _sittings(
-                description, group, rounds, steps, profile, seeds.__next__, progress
+                description,
+                group,
+                _Extent(rounds, steps, storage_budget_bytes // len(ways)),
+                profile,
+                seeds.__next__,
+                progress,
             )
         except RequestRefused as refusal:
             refused = refusal  # a plan is too large; others may be smaller
@@ -140,13 +162,13 @@ def watch_step(
 def _sittings(
     description: DeviceDescription,
     ways: Sequence[_Way],
-    rounds: int,
-    steps: int,
+    extent: _Extent,
     profile: DeviceProfile,
     next_seed: Callable[[], int],
     progress: Progress,
 ) -> list[WatchedSitting]:
     from replay.running.opening import open_replay
+    from replay.runs import written_bytes_a_step
 
     build = measured_build(profile)
     opened = open_replay(
@@ -159,9 +181,14 @@ def _sittings(
     )
     found = []
     with opened as session:
-        for index in [*range(len(ways))] * rounds:
-            progress(f"watching {steps} steps, {ways[index].words}")
-            steps_run = _watched(session, index, ways[index], steps, next_seed())
+        allowed = [
+            index
+            for index, plan in enumerate(session.plans)
+            if extent.allows(written_bytes_a_step(plan, description))
+        ]
+        for index in allowed * extent.sittings:
+            progress(f"watching {extent.steps} steps, {ways[index].words}")
+            steps_run = _watched(session, index, ways[index], extent.steps, next_seed())
             if steps_run:
                 way = ways[index]
                 plan = session.plans[index]

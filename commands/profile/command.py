@@ -26,7 +26,7 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 
 def _measure(options: MeasureOptions, console: Console) -> int:
-    from commands.profile.summary import announce, summarise
+    from commands.profile.summary import announce, announce_watching, summarise
     from commands.wording import say_remark
     from devices.claims.claim import sole_writer
     from devices.description import load_description
@@ -61,6 +61,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     measuring = options.measuring
     preview = plan_profile(description, specs, plan, measuring)
     announce(console, description.name, preview)
+    if options.additivity:
+        announce_watching(console, options.models, preview)
     if options.dry_run:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
@@ -89,7 +91,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             result = profile_device(description, specs, plan, measuring, trials, show, networks)
         write_atomically(out, dump_yaml(result))
         if options.additivity:
-            result = _watched(description, networks, result, console)
+            result = _watched(options, description, networks, result, console)
             write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -99,6 +101,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
 
 
 def _watched(
+    options: MeasureOptions,
     description: DeviceDescription,
     networks: Sequence[ProfiledNetwork],
     profile: DeviceProfile,
@@ -121,7 +124,13 @@ def _watched(
                 def progress(what: str, status: Status = status) -> None:
                     status.show(what, passing=what.startswith(COMPILING))
 
-                costs = watch_step(description, network, profile, progress)
+                costs = watch_step(
+                    description,
+                    network,
+                    profile,
+                    progress,
+                    storage_budget_bytes=options.measuring.storage_budget_bytes,
+                )
         except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
             note = f"The training step of {network.model} was not watched: {error}."
             profile = profile.changed(notes=(*profile.notes, note))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from commands.console import Console
 from commands.wording import short_key, time_words
 from devices.documents.readable import si, size
 from devices.profile import DeviceProfile, MatmulComparison, StepCosts, StorageCosts
 from profiler.run.preview import ProfilePlan, StoragePlan
+from replay.watch import SITTINGS, STEPS
 
 
 def announce(console: Console, device: str, plan: ProfilePlan) -> None:
@@ -19,6 +21,17 @@ def announce(console: Console, device: str, plan: ProfilePlan) -> None:
     )
     if plan.storage is not None:
         _announce_storage(console, plan.storage)
+
+
+def announce_watching(console: Console, models: Sequence[str], plan: ProfilePlan) -> None:
+    """Print which training steps will be watched, and what that may write to storage."""
+    written = ""
+    if plan.storage is not None:
+        written = f"; schedules that page write at most {size(plan.storage.budget_bytes)} more"
+    console.say(
+        f"then the step of {' and of '.join(models)}, watched action by action, in about {SITTINGS}"
+        f" sittings of at most {STEPS} steps{written}"
+    )
 
 
 def _announce_storage(console: Console, plan: StoragePlan) -> None:

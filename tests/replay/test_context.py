@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +14,14 @@ from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import DeviceProfile, ProfiledNetwork, Sitting, StepCosts
 from devices.replay import MeasuredStep, Span
-from replay.context import FEWEST_SITTINGS, WatchedSitting, step_costs, with_step_costs
+from replay.context import (
+    FEWEST_SITTINGS,
+    WatchedSitting,
+    counting_steps,
+    step_costs,
+    with_step_costs,
+)
+from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph, Op, Tensor
 from tests.support.graphs.profiles import made_up_profile
 
@@ -75,6 +83,28 @@ def test_the_executions_of_an_op_add_up_to_their_time_in_a_step(
     assert 2 * found.op_s["f"] == pytest.approx(float(np.median([a + c for a, _, c in times])))
     assert found.op_s["g"] == pytest.approx(float(np.median([b for _, b, _ in times])))
     assert found.record.steps == len(times)
+
+
+def record(steps: Sequence[MeasuredStep], elapsed_s: Sequence[float]) -> ReplayRecord:
+    return ReplayRecord(
+        plan=plan("f"),
+        steps=tuple(steps),
+        elapsed_s=tuple(elapsed_s),
+        disturbed={0: "the frequency went from 1000 to 500 kHz"},
+        unmetered={},
+        counters=None,
+        memory=None,
+        power=None,
+        losses=(),
+        values={},
+    )
+
+
+def test_steps_that_other_programs_delayed_count_only_where_no_others_do() -> None:
+    steps = [measured(1e-3)] * 6
+    mostly_quiet = [1e-3, 1e-3, 1e-3, 1e-3, 5e-3, 5e-3]
+    assert len(counting_steps(record(steps, mostly_quiet))) == 3
+    assert len(counting_steps(record(steps, [5e-3] * 6))) == 5
 
 
 PAGED = CostedGraph(
