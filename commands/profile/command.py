@@ -91,7 +91,11 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             result = profile_device(description, specs, plan, measuring, trials, show, networks)
         write_atomically(out, dump_yaml(result))
         if options.additivity:
-            result = _watched(options, description, networks, result, console)
+            try:
+                result = _watched(options, description, networks, result, console)
+            except KeyboardInterrupt:
+                console.say(f"{out}: kept, without the costs of ops in their places of the step")
+                raise
             write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
