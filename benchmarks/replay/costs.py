@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.pages import Page, Table
 from devices.documents.document import read_yaml
-from devices.profile import Cost, DeviceProfile, OperationCost, StepCosts
+from devices.profile import Cost, DeviceProfile, Interval, OperationCost, StepCosts
 from devices.replay import Comparison, ReplayReport
 from profiler.run.table import TrialTable
 from profiler.run.trials import RunDirectory, Trial
@@ -233,9 +233,14 @@ def _runs(records: Sequence[Record], runs: Sequence[ReplayReport]) -> str:
         for network in record.profile.networks
     }
     return (
-        f"{len(runs)} runs of {len(records)} profiles ({'; '.join(sorted(networks))}),"
-        f" {sum(len(run.actions) for run in runs)} actions."
+        f"{'; '.join(sorted(networks))}: {len(runs)} runs of {len(records)} profile(s),"
+        f" {sum(len(run.actions) for run in runs)} actions. The interval of a measured step is"
+        f" ±{100 * statistics.median(_half(run.time_s.measured) for run in runs):.1f} %."
     )
+
+
+def _half(interval: Interval) -> float:
+    return (interval.high - interval.low) / 2 / interval.median
 
 
 def _predicted(run: StoredRun, profile: DeviceProfile) -> _Result:

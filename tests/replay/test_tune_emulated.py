@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import cli
+from benchmarks.replay.costs import costs_page
 from devices.documents.document import dump_yaml, read_json, read_yaml
 from devices.profile import DeviceProfile
 from devices.replay import ReplayReport
@@ -80,6 +81,10 @@ def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say)
     assert abs(report.time_s.difference or 0.0) < 0.01
     # 95 % are expected; of 75 actions, 87 % or fewer are held once in a thousand runs.
     assert report.held_actions > 0.87 * len(report.actions)
+    (table,) = costs_page([profiled], versions=()).tables
+    held = {row[0]: float(row[1].removesuffix(" %")) for row in table.rows}
+    assert held["place"] == pytest.approx(100 * report.held_actions / len(report.actions), abs=0.1)
+    assert held["by itself"] < 0.5 * held["place"]
 
 
 def test_a_check_confirms_the_intervals(profiled: Path, say: Say) -> None:
