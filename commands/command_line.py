@@ -12,8 +12,10 @@ from devices.program import COMMAND
 
 _SUMMARIES: Mapping[str, str] = {
     "profile": "measure a board",
+    "check": "measure again, and count the intervals of a profile that hold",
     "solve": "find the schedule of least energy that fits",
     "run": "run a schedule on its board and measure it",
+    "tune": "solve, run, correct the costs, and solve again until nothing changes",
     "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
     "plot": "draw profiles and schedules",
     "export": "write a schedule as a C project or as a trace",
@@ -77,6 +79,14 @@ def _command(name: str) -> Command[Any]:
             from commands.run.command import RUN
 
             return RUN
+        case "check":
+            from commands.check import CHECK
+
+            return CHECK
+        case "tune":
+            from commands.tune import TUNE
+
+            return TUNE
         case "sweep":
             from commands.sweep.command import SWEEP
 

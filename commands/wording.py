@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from networks.training.step import TrainingStep
 
 
+COMPILING = "compiling "
+"""Beginning of dozens of activities, of which only the last is worth a line."""
+
+
 def time_words(source: str | None, what: str = "time") -> str:
     """Head a column of seconds with ``what``, and with the source where they are not measured.
 

@@ -1,8 +1,9 @@
 """Comparison of two profiles: the figures that differ beyond their intervals.
 
-Two figures differ if their intervals do not overlap. This is stricter than a test at 95 %: about
-one in 180 pairs of measurements of the same quantity has disjoint intervals (Schenker and
-Gentleman 2001). If neither figure has an interval, any difference counts.
+Two figures differ if their intervals do not overlap. This is stricter than a test at 95 %: of
+measurements of the same quantity, about one in 180 pairs has disjoint confidence intervals
+(Schenker and Gentleman 2001), and fewer have disjoint intervals of a later sitting. If neither
+figure has an interval, any difference counts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Energies are gross: all energy that the meter measured during the operation, idl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -15,7 +15,16 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Loss, OperationError, OpSpec
-from devices.quantities import Count, Label, Name, NonNegative, Positive, Size, WholeNumber
+from devices.quantities import (
+    Count,
+    Fraction,
+    Label,
+    Name,
+    NonNegative,
+    Positive,
+    Size,
+    WholeNumber,
+)
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
 CacheState: TypeAlias = Literal["warm", "cold"]
@@ -24,10 +33,11 @@ PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nomina
 
 
 class Interval(StrictModel):
-    """A median over blocks with its 95 % bootstrap confidence interval.
+    """A median with its 95 % interval.
 
-    The interval is by the percentile method (Efron and Tibshirani 1993). ``low == high == median``
-    is a single figure without an interval.
+    A cost's interval holds what one later sitting measures (:mod:`profiler.statistics`). Other
+    intervals are confidence intervals of the median, by the percentile bootstrap. ``low == high ==
+    median`` is a single figure without an interval.
     """
 
     median: NonNegative
@@ -109,6 +119,67 @@ class OperationCost(StrictModel):
         return self.warm if state == "warm" else self.cold
 
 
+class ProfiledNetwork(StrictModel):
+    """A network whose operations were measured: name or file, samples in a step, and optimizer.
+
+    ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
+    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights of
+    more than ``slices`` bytes were in parts; absent if all were whole.
+    """
+
+    model: Name
+    batch: Count
+    optimizer: Name
+    loss: Loss | None = None
+    train: tuple[Name, ...] | None = None
+    accumulate: Annotated[int, Field(ge=2)] | None = None
+    slices: Count | None = None
+    lora: Name | None = None
+
+
+class PlaceCost(StrictModel):
+    """Time and energy of one op in its place of a training step.
+
+    ``op`` is the op's name and ``key`` that of its operation. ``sittings_s`` has the seconds of one
+    execution in each sitting: the mean over the op's executions in a step, of which the median over
+    the steps. ``time_s`` is their median; its interval holds what one later sitting finds.
+    """
+
+    op: Label
+    key: Label
+    time_s: Interval
+    energy_j: Interval | None = None
+    sittings_s: tuple[NonNegative, ...]
+
+
+class Sitting(StrictModel):
+    """One process that ran ``steps`` watched steps of a schedule, with data of its own.
+
+    ``page_in`` and ``page_out`` have two figures for each transfer of the schedule: the seconds
+    that its law, fitted to transfers by themselves, gives, and those in a step (median over steps).
+    """
+
+    schedule: str
+    steps: Count
+    measured: str
+    page_in: tuple[tuple[Positive, NonNegative], ...] = ()
+    page_out: tuple[tuple[Positive, NonNegative], ...] = ()
+
+
+class StepCosts(StrictModel):
+    """Costs of a network's ops in their places of its training step, from watched steps.
+
+    Joules are seconds × a ``power``, as for :class:`ContextCost`. ``correlation`` is the mean
+    correlation of two ops' deviations from one sitting to another.
+    """
+
+    network: ProfiledNetwork
+    sittings: tuple[Sitting, ...]
+    power: PowerInContext | None = None
+    correlation: Fraction
+    places: tuple[PlaceCost, ...]
+
+
 class SweepPoint(StrictModel):
     """One measured size of a storage sweep."""
 
@@ -121,7 +192,9 @@ class AffinePageCost(StrictModel):
     """Cost of a transfer: ``fixed + per_page * ceil(bytes / page_bytes)``.
 
     ``fit_error`` is the root mean square of the relative residuals over the fitted points
-    ``sweep``.
+    ``sweep``. ``in_steps`` is a factor for transfers within a training step, which also move and
+    check what they transfer: that of all that were watched together, and where that of a single one
+    lies. It is absent if none were watched.
     """
 
     fixed_s: NonNegative
@@ -130,6 +203,12 @@ class AffinePageCost(StrictModel):
     per_page_j: NonNegative | None = None
     fit_error: NonNegative = 0.0
     sweep: tuple[SweepPoint, ...] = ()
+    in_steps: Interval | None = None
+
+    @property
+    def factor(self) -> float:
+        """Factor of a transfer within a training step."""
+        return 1.0 if self.in_steps is None else self.in_steps.median
 
 
 class StorageCosts(StrictModel):
@@ -166,18 +245,26 @@ class StorageCosts(StrictModel):
         return self.pages(size_bytes) * self.page_bytes / self.erase_block_bytes
 
     def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
-        """Seconds and joules (None if unknown) of paging a tensor in."""
-        return _affine(self.read, self.pages(size_bytes))
+        """Seconds and joules (None if unknown) of paging a tensor in, within a training step."""
+        return _times(self.read.factor, _affine(self.read, self.pages(size_bytes)))
 
     def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
-        """Seconds and joules (None if unknown) of paging a tensor out, erasing included."""
+        """Seconds and joules (None if unknown) of paging a tensor out, within a training step.
+
+        Erasing is included.
+        """
         time_s, energy_j = _affine(self.write, self.pages(size_bytes))
         if self.erase is not None and self.erase_block_bytes is not None:
             blocks = self.erased_blocks(size_bytes)
             erase_s, erase_j = _affine(self.erase, 1)
             time_s += blocks * erase_s
             energy_j = None if energy_j is None or erase_j is None else energy_j + blocks * erase_j
-        return time_s, energy_j
+        return _times(self.write.factor, (time_s, energy_j))
+
+
+def _times(factor: float, cost: tuple[float, float | None]) -> tuple[float, float | None]:
+    time_s, energy_j = cost
+    return factor * time_s, None if energy_j is None else factor * energy_j
 
 
 def _affine(cost: AffinePageCost, pages: int) -> tuple[float, float | None]:
@@ -298,29 +385,12 @@ class Additivity(StrictModel):
         return total / self.step_s.median
 
 
-class ProfiledNetwork(StrictModel):
-    """A network whose operations were measured: name or file, samples in a step, and optimizer.
-
-    ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
-    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights of
-    more than ``slices`` bytes were in parts; absent if all were whole.
-    """
-
-    model: Name
-    batch: Count
-    optimizer: Name
-    loss: Loss | None = None
-    train: tuple[Name, ...] | None = None
-    accumulate: Annotated[int, Field(ge=2)] | None = None
-    slices: Count | None = None
-    lora: Name | None = None
-
-
 class DeviceProfile(StrictModel):
     """Costs of one board.
 
     ``networks`` are those whose operations were measured; the first one is that of the additivity
-    check. Files from before networks were recorded have none.
+    check. Files from before networks were recorded have none. ``step_costs`` are of networks whose
+    training steps were watched, action by action.
     """
 
     end_marked: ClassVar[bool] = True
@@ -337,6 +407,7 @@ class DeviceProfile(StrictModel):
     idle_power_w: Interval | None = None
     cost_basis: CacheState = "cold"
     operations: tuple[OperationCost, ...] = ()
+    step_costs: tuple[StepCosts, ...] = ()
     rates: ComputeRates | None = None
     storage: StorageCosts | None = None
     additivity: Additivity | None = None
@@ -352,10 +423,31 @@ class DeviceProfile(StrictModel):
             raise ValueError("energy_source 'measured' needs a meter, which is missing")
         return self
 
+    def changed(self, **fields: object) -> DeviceProfile:
+        """The profile with other values of some fields; ``model_copy`` would copy its caches."""
+        kept = {name: getattr(self, name) for name in type(self).model_fields if name != "schema_"}
+        return DeviceProfile.model_validate({**kept, **fields})
+
     @cached_property
     def by_spec(self) -> Mapping[OpSpec, OperationCost]:
         """Costs by operation."""
         return {OpSpec.parse(operation.op): operation for operation in self.operations}
+
+    @cached_property
+    def place(self) -> Mapping[tuple[str, str], PlaceCost]:
+        """Costs in places of watched steps, by op and key of the operation."""
+        return {(place.op, place.key): place for step in self.step_costs for place in step.places}
+
+    @cached_property
+    def elsewhere(self) -> Mapping[str, PlaceCost]:
+        """Cost of an operation in a place that was not watched, by key: that of any watched place.
+
+        Its interval spans those of all places.
+        """
+        places: dict[str, list[PlaceCost]] = {}
+        for place in self.place.values():
+            places.setdefault(place.key, []).append(place)
+        return {key: _of_any(own) for key, own in places.items()}
 
     @property
     def refined(self) -> tuple[OperationCost, ...]:
@@ -365,5 +457,25 @@ class DeviceProfile(StrictModel):
     @property
     def cost_words(self) -> str:
         """Description of the costs in use: the cache state, and how many are in context."""
-        count = len(self.refined)
+        count = len({operation.op for operation in self.refined} | set(self.elsewhere))
         return self.cost_basis + (f", in context for {count}" if count else "")
+
+
+def _of_any(places: Sequence[PlaceCost]) -> PlaceCost:
+    middle = sorted(places, key=lambda place: place.time_s.median)[(len(places) - 1) // 2]
+    energies = [place.energy_j for place in places if place.energy_j is not None]
+    return PlaceCost(
+        op=middle.op,
+        key=middle.key,
+        time_s=_spanning(middle.time_s, [place.time_s for place in places]),
+        energy_j=None if middle.energy_j is None else _spanning(middle.energy_j, energies),
+        sittings_s=middle.sittings_s,
+    )
+
+
+def _spanning(middle: Interval, others: Sequence[Interval]) -> Interval:
+    return Interval(
+        median=middle.median,
+        low=min(interval.low for interval in others),
+        high=max(interval.high for interval in others),
+    )

@@ -28,6 +28,7 @@ _LONGEST_LABEL = 400
 
 NonNegative: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
 """Also sums: a thousand million actions of ``MOST_COST`` each stay within it."""
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Positive: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
 UnitCost: TypeAlias = Annotated[float, Field(ge=0, le=MOST_COST)]
 """Seconds or joules of one execution or transfer."""

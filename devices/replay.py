@@ -191,6 +191,12 @@ class Comparison(StrictModel):
         )
 
     @property
+    def is_held(self) -> bool:
+        """Whether the measured median lies in the predicted interval."""
+        slack = _SAME * self.predicted.median
+        return self.predicted.low - slack <= self.measured.median <= self.predicted.high + slack
+
+    @property
     def excess(self) -> float:
         """Measured minus predicted median, in the figures' unit."""
         return self.measured.median - self.predicted.median
@@ -381,6 +387,18 @@ class ReplayReport(StrictModel):
     losses: tuple[float | None, ...] = ()
     held_out: HeldOutScores | None = None
     limits: tuple[str, ...] = ()
+
+    @property
+    def held_actions(self) -> int:
+        """Number of actions whose measured medians lie in their predicted intervals."""
+        return sum(action.time_s.is_held for action in self.actions)
+
+    @property
+    def held_time(self) -> float:
+        """Share of these actions in the measured time of all."""
+        total_s = sum(action.time_s.measured.median for action in self.actions)
+        held_s = sum(a.time_s.measured.median for a in self.actions if a.time_s.is_held)
+        return held_s / total_s if total_s else 1.0
 
     @property
     def board_word(self) -> str:

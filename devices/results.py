@@ -31,6 +31,11 @@ class Results:
         return self.root / "campaigns"
 
     @property
+    def checks(self) -> Path:
+        """Checks of profiles, each ``DEVICE.TIME.json``."""
+        return self.root / "checks"
+
+    @property
     def schedules(self) -> Path:
         """Schedules, each beside its costed graph."""
         return self.root / "schedules"
@@ -44,6 +49,11 @@ class Results:
     def replays(self) -> Path:
         """Replays, a directory for each schedule on each board."""
         return self.root / "replays"
+
+    @property
+    def tuned(self) -> Path:
+        """Rounds of ``tune``, a directory for each schedule on each board."""
+        return self.root / "tuned"
 
     @property
     def exports(self) -> Path:

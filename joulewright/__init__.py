@@ -31,6 +31,8 @@ Networks and measuring:
 - ``generated_batches``: generate samples from a seed.
 - ``profile_device``: measure the costs of operations and pages on a board, with
   ``ProfileOptions``.
+- ``watch_step``: measure the costs of a ``ProfiledNetwork``'s ops in their places of its step;
+  ``with_step_costs`` adds them to a profile.
 
 Solving:
 
@@ -58,16 +60,18 @@ if TYPE_CHECKING:
     from devices.documents.document import dump_yaml, read_json, write_atomically
     from devices.errors import JoulewrightError
     from devices.library import resolve_profile
-    from devices.profile import DeviceProfile
+    from devices.profile import DeviceProfile, ProfiledNetwork
     from devices.results import Results
     from networks.data import generated_batches
     from networks.models import build_model
     from networks.training import TrainingStep
     from profiler.run.options import ProfileOptions
     from profiler.run.run import profile_device
+    from replay.context import with_step_costs
     from replay.expectation import expected_step
     from replay.lowering.lowering import lower, unscheduled
     from replay.runs import Subject, Training, planned_workspace, replay_schedule
+    from replay.watch import watch_step
     from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
     from solver.files.solved import read_solved
@@ -85,6 +89,7 @@ __all__ = [
     "DeviceProfile",
     "JoulewrightError",
     "ProfileOptions",
+    "ProfiledNetwork",
     "Results",
     "Schedule",
     "SolverOptions",
@@ -109,6 +114,8 @@ __all__ = [
     "solve",
     "solve_graph",
     "unscheduled",
+    "watch_step",
+    "with_step_costs",
     "write_atomically",
 ]
 
@@ -117,16 +124,18 @@ _MODULES = {
     "devices.documents.document": ("dump_yaml", "read_json", "write_atomically"),
     "devices.errors": ("JoulewrightError",),
     "devices.library": ("resolve_profile",),
-    "devices.profile": ("DeviceProfile",),
+    "devices.profile": ("DeviceProfile", "ProfiledNetwork"),
     "devices.results": ("Results",),
     "networks.data": ("generated_batches",),
     "networks.models": ("build_model",),
     "networks.training": ("TrainingStep",),
     "profiler.run.options": ("ProfileOptions",),
     "profiler.run.run": ("profile_device",),
+    "replay.context": ("with_step_costs",),
     "replay.expectation": ("expected_step",),
     "replay.lowering.lowering": ("lower", "unscheduled"),
     "replay.runs": ("Subject", "Training", "planned_workspace", "replay_schedule"),
+    "replay.watch": ("watch_step",),
     "solver.constructed": ("keep_everything",),
     "solver.costing.costing": ("cost_graph",),
     "solver.files.solved": ("read_solved",),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from devices.errors import InputError
+from replay.context import undisturbed_steps
 from replay.directory import GRAPH, StoredRun
 from replay.refine import (
     Executions,
@@ -16,7 +17,6 @@ from replay.refine import (
     measured_build,
     refine_profile,
     require_same_board,
-    undisturbed_steps,
 )
 from replay.reporting.timing import ScheduledActions
 

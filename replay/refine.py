@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from devices.documents.document import DocumentError
@@ -30,13 +30,13 @@ from devices.profile import (
     Interval,
     OperationCost,
     PowerInContext,
+    StepCosts,
 )
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.statistics import median_interval
+from replay.context import product
 from replay.reporting.timing import ScheduledActions
-from replay.running.measured import ReplayRecord
 
 FEWEST_STEPS = 10
 MOST_STEPS = 100
@@ -50,6 +50,7 @@ NARROW = 0.02
 
 _SEED = 0
 _SAME = 1e-6
+_SHOWN_HASH = 12
 _NOTE = "In context: "
 
 RunSteps = Callable[[int], Sequence[MeasuredStep]]
@@ -85,19 +86,6 @@ class Executions:
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
         """Seconds of one execution of ``key``: median over the steps, with its interval."""
         return median_interval(self.times_s(key, steps), _SEED)
-
-
-def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
-    """Undisturbed steps during which other programs took little processor time.
-
-    Spans are wall-clock time: in other steps, they include time in which the operation waited.
-    """
-    least_share = 1.0 - PREEMPTION_LIMIT
-    return tuple(
-        step
-        for number, step in enumerate(record.steps)
-        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
-    )
 
 
 def measure_in_context(
@@ -191,7 +179,9 @@ def refinable(
         if key not in measured:
             continue
         now_s = measured[key].cost(profile.cost_basis).time_s.median
-        if not math.isclose(now_s, costs_s[key], rel_tol=_SAME):
+        in_places_s = [place.time_s.median for place in profile.place.values() if place.key == key]
+        known_s = (now_s, *in_places_s)
+        if not any(math.isclose(each_s, costs_s[key], rel_tol=_SAME) for each_s in known_s):
             raise DocumentError(
                 f"{source}: {key} takes {costs_s[key]:.6g} s in the run's graph, but {now_s:.6g} s"
                 f" in profile {profile.name!r}: the profile was measured or refined after that"
@@ -215,6 +205,22 @@ def measured_build(profile: DeviceProfile) -> Build:
             " costs can be added to it: profile the board"
         )
     return profile.build
+
+
+def require_same_kernels(profile: DeviceProfile, build: Build) -> None:
+    """Check that a profile was measured with these kernels.
+
+    Raises:
+        RequestRefused: the profile was measured with other kernels.
+    """
+    profiled = measured_build(profile).kernels_sha256
+    if profiled != build.kernels_sha256:
+        raise RequestRefused(
+            f"profile {profile.name!r} is of kernels {profiled[:_SHOWN_HASH]}, the board's are"
+            f" {build.kernels_sha256[:_SHOWN_HASH]} now: sources or flags have changed, so that the"
+            " costs are unknown",
+            remedy="profile the board again",
+        )
 
 
 def require_same_board(
@@ -253,6 +259,8 @@ def refine_profile(
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
     """Add costs in context to a profile; all other costs stay, also those in isolation.
 
+    Costs of these operations in places of watched steps are of other contexts, and are left out.
+
     Args:
         profile: the profile.
         steps: undisturbed watched steps.
@@ -267,16 +275,26 @@ def refine_profile(
     for operation in profile.operations:
         if operation.op in executions.of_key:
             context = _context_cost(profile, operation, steps, executions, provenance)
-            found.append(Refinement(operation.op, operation.cost(profile.cost_basis), context))
+            found.append(Refinement(operation.op, _used(profile, operation), context))
             operation = operation.model_copy(update={"in_context": context})
         operations.append(operation)
-    # Not model_copy: it would copy the profile's cached properties.
-    fields = {name: getattr(profile, name) for name in type(profile).model_fields}
-    refined = DeviceProfile(**{**fields, "operations": tuple(operations), "notes": ()})
+    step_costs = [_without(step, executions.of_key) for step in profile.step_costs]
+    refined = profile.changed(operations=operations, step_costs=step_costs)
     notes = [note for note in profile.notes if not note.startswith(_NOTE)]
-    return DeviceProfile(
-        **{**fields, "operations": tuple(operations), "notes": (*notes, _note(refined))}
-    ), tuple(found)
+    return refined.changed(notes=(*notes, _note(refined))), tuple(found)
+
+
+def _without(step: StepCosts, keys: Container[str]) -> StepCosts:
+    places = tuple(place for place in step.places if place.key not in keys)
+    return step.model_copy(update={"places": places})
+
+
+def _used(profile: DeviceProfile, operation: OperationCost) -> Cost:
+    """The cost that a graph takes from the profile; of several places, a middle one's."""
+    place = profile.elsewhere.get(operation.op)
+    if place is None:
+        return operation.cost(profile.cost_basis)
+    return Cost(time_s=place.time_s, energy_j=place.energy_j, trials=len(place.sittings_s))
 
 
 def _context_cost(
@@ -290,7 +308,7 @@ def _context_cost(
     power, power_w = _power(profile, operation.isolated(profile.cost_basis), steps)
     return ContextCost(
         time_s=time_s,
-        energy_j=None if power_w is None else _product(time_s, power_w),
+        energy_j=None if power_w is None else product(time_s, power_w),
         trials=len(steps),
         executions=len(executions.of_key[operation.op]),
         power=power,
@@ -316,21 +334,6 @@ def _power(
     if powers_w:
         return "mean of the steps", median_interval(powers_w, _SEED)
     return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
-
-
-def _product(time_s: Interval, power_w: Interval) -> Interval:
-    """Energy from independent time and power.
-
-    Relative half widths add in quadrature (GUM, JCGM 100:2008, 5.1.6).
-    """
-    energy_j = time_s.median * power_w.median
-    if energy_j == 0:
-        return Interval.exact(0.0)
-    below = math.hypot(*(1 - factor.low / factor.median for factor in (time_s, power_w)))
-    above = math.hypot(*(factor.high / factor.median - 1 for factor in (time_s, power_w)))
-    return Interval(
-        median=energy_j, low=max(0.0, energy_j * (1 - below)), high=energy_j * (1 + above)
-    )
 
 
 _POWER_WORDS: Mapping[PowerInContext, str] = {

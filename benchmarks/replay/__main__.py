@@ -3,22 +3,26 @@
     python -m benchmarks.replay accuracy [--write docs/benchmarks/predictions.md]
     python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
     python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
+    python -m benchmarks.replay costs --record RESULTS [--write docs/benchmarks/costs.md]
 
 ``accuracy`` compares predicted and measured steps of several networks, batches and budgets.
 ``methods`` compares the schedules of several methods, run in turns. Both profile immediately before
-they solve and run. ``overhead`` measures the time that the executor itself takes. Each has
-``--help``.
+they solve and run. ``overhead`` measures the time that the executor itself takes. ``costs``
+compares methods of costing on directories of results that ``profile``, ``solve`` and ``run`` have
+filled. Each has ``--help``.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from benchmarks.machine import package_version, program_version, solver_versions
 from benchmarks.pages import Page
 from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.replay.accuracy import Question, accuracy_page
 from benchmarks.replay.cases import Network
+from benchmarks.replay.costs import costs_page
 from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
@@ -29,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead")
+    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead|costs")
     parent = command_line()
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
     parent.add_argument("--steps", type=int, default=20, help="steps of each run")
@@ -46,6 +50,9 @@ def main() -> None:
     for solving in (accuracy, methods):
         solving.add_argument("--blocks", type=int, default=5, help="blocks of a profile")
         solving.add_argument("--time-limit", type=float, default=20.0, metavar="SECONDS")
+    costs = kinds.add_parser("costs", parents=[command_line()], allow_abbrev=False)
+    costs.add_argument("--record", nargs="+", type=Path, required=True, metavar="RESULTS")
+    costs.set_defaults(measure=_costs)
     overhead = kinds.add_parser("overhead", parents=[parent], allow_abbrev=False)
     overhead.set_defaults(measure=_overhead)
     publish("benchmarks.replay", parser, lambda arguments: arguments.measure(arguments))
@@ -75,6 +82,10 @@ def _methods(arguments: argparse.Namespace) -> Page:
         arguments.time_limit,
     )
     return methods_page(question, _versions(description), _report)
+
+
+def _costs(arguments: argparse.Namespace) -> Page:
+    return costs_page(arguments.record, solver_versions())
 
 
 def _overhead(arguments: argparse.Namespace) -> Page:

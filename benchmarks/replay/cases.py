@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devices.description import DeviceDescription
-from devices.profile import DeviceProfile
+from devices.profile import DeviceProfile, ProfiledNetwork
 from networks.models import build_model
 from networks.training import TrainingStep
 from profiler.run.options import ProfileOptions
 from profiler.run.run import profile_device
+from replay.context import with_step_costs
 from replay.lowering.lowering import unscheduled
+from replay.watch import watch_step
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
@@ -69,7 +71,10 @@ class Profiled:
 def profiled(
     description: DeviceDescription, network: Network, blocks: int, progress: Progress
 ) -> Profiled:
-    """Profile the operations of a network on the board. Its files are deleted afterwards."""
+    """Profile a network on the board, by its operations and in its step.
+
+    The files are deleted afterwards.
+    """
     step = build_model(network.model, network.batch)
     progress(f"{network}: profiling {len(step.distinct_specs)} operations")
     with tempfile.TemporaryDirectory() as directory:
@@ -80,7 +85,9 @@ def profiled(
             ProfileOptions(blocks=blocks),
             Path(directory) / "trials",
         )
-    return Profiled(network, profile)
+    watched = ProfiledNetwork(model=network.model, batch=network.batch, optimizer="sgd")
+    costs = watch_step(description, watched, profile, progress)
+    return Profiled(network, with_step_costs(profile, costs))
 
 
 def solved(problem: Problem, limit_s: float) -> Schedule:

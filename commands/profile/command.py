@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
+from typing import TYPE_CHECKING
 
 from commands.command import Command
-from commands.console import Console
+from commands.console import Console, Status
 from commands.profile.options import MeasureOptions, RefineOptions, add_options, options_of
 from devices.errors import ExitCode
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.profile import DeviceProfile, ProfiledNetwork
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
@@ -21,7 +27,7 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 
 def _measure(options: MeasureOptions, console: Console) -> int:
-    from commands.profile.summary import announce, summarise
+    from commands.profile.summary import announce, announce_watching, summarise
     from commands.wording import say_remark
     from devices.claims.claim import sole_writer
     from devices.description import load_description
@@ -29,6 +35,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from devices.profile import ProfiledNetwork
     from networks.exported import exported
     from networks.models import build_model
+    from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
     from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
@@ -59,6 +66,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     measuring = options.measuring
     preview = plan_profile(description, specs, plan, measuring)
     announce(console, description.name, preview)
+    if options.additivity:
+        announce_watching(console, options.models, preview)
     if options.dry_run:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
@@ -76,7 +85,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         )
         for (name, slices), step in zip(subjects, steps, strict=True)
     ]
-    with sole_writer(out):
+    with sole_writer(out), alone_with(description):
         campaigns = options.results.campaigns
         trials = choose_run_directory(campaigns, description, specs, plan, measuring)
         with console.progress("connecting") as progress:
@@ -87,11 +96,57 @@ def _measure(options: MeasureOptions, console: Console) -> int:
 
             result = profile_device(description, specs, plan, measuring, trials, show, networks)
         write_atomically(out, dump_yaml(result))
+        if options.additivity:
+            try:
+                result = _watched(options, description, networks, result, console)
+            except KeyboardInterrupt:
+                console.say(f"{out}: kept, without the costs of ops in their places of the step")
+                raise
+            write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, result)
     console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
     return ExitCode.DONE
+
+
+def _watched(
+    options: MeasureOptions,
+    description: DeviceDescription,
+    networks: Sequence[ProfiledNetwork],
+    profile: DeviceProfile,
+    console: Console,
+) -> DeviceProfile:
+    """Watch the training step of every network, and add the costs of its ops in their places.
+
+    A step that cannot be watched is no reason to lose the profile: a note says why.
+    """
+    from commands.wording import COMPILING
+    from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestRefused
+    from replay.context import with_step_costs
+    from replay.running.failure import ReplayFailed
+    from replay.watch import watch_step
+
+    for network in networks:
+        try:
+            with console.status() as status:
+
+                def progress(what: str, status: Status = status) -> None:
+                    status.show(what, passing=what.startswith(COMPILING))
+
+                costs = watch_step(
+                    description,
+                    network,
+                    profile,
+                    progress,
+                    storage_budget_bytes=options.measuring.storage_budget_bytes,
+                )
+        except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
+            note = f"The training step of {network.model} was not watched: {error}."
+            profile = profile.changed(notes=(*profile.notes, note))
+        else:
+            profile = with_step_costs(profile, costs)
+    return profile
 
 
 PROFILE = Command(

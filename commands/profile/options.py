@@ -30,7 +30,7 @@ class MeasureOptions:
     """Measure each operation of ``models`` by itself.
 
     ``slices`` are the most bytes of a weight in a part; without any, all weights are whole.
-    ``additivity``: measure the whole training step of the first model too.
+    ``additivity``: measure the whole training step of the first model too, and watch those of all.
     """
 
     device: str
@@ -187,7 +187,10 @@ def add_options(parser: ArgumentParser) -> None:
         help="measure on the raw flash partition that the description names; erases its contents",
     )
     parser.add_argument(
-        "--no-additivity", action="store_true", help="skip the check with a whole training step"
+        "--no-additivity",
+        action="store_true",
+        help="run no whole training step: neither check that costs add up, nor measure them in"
+        " their places of the step",
     )
     parser.add_argument(
         "--dry-run",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
+
 from commands.console import Console
 from commands.wording import short_key, time_words
 from devices.documents.readable import si, size
-from devices.profile import DeviceProfile, MatmulComparison, StorageCosts
+from devices.profile import DeviceProfile, MatmulComparison, StepCosts, StorageCosts
 from profiler.run.preview import ProfilePlan, StoragePlan
+from replay.watch import SITTINGS, STEPS
 
 
 def announce(console: Console, device: str, plan: ProfilePlan) -> None:
@@ -17,6 +21,17 @@ def announce(console: Console, device: str, plan: ProfilePlan) -> None:
     )
     if plan.storage is not None:
         _announce_storage(console, plan.storage)
+
+
+def announce_watching(console: Console, models: Sequence[str], plan: ProfilePlan) -> None:
+    """Print which training steps will be watched, and what that may write to storage."""
+    written = ""
+    if plan.storage is not None:
+        written = f"; schedules that page write at most {size(plan.storage.budget_bytes)} more"
+    console.say(
+        f"then the step of {' and of '.join(models)}, watched action by action, in about {SITTINGS}"
+        f" sittings of at most {STEPS} steps{written}"
+    )
 
 
 def _announce_storage(console: Console, plan: StoragePlan) -> None:
@@ -52,12 +67,29 @@ def summarise(console: Console, result: DeviceProfile) -> None:
             f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
             f" costs used: {result.cost_words}"
         )
+    for step in result.step_costs:
+        console.result(watched_sentence(step))
     if result.matmul_comparison is not None:
         console.result(matmul_sentence(result.matmul_comparison))
     if result.storage is not None:
         _summarise_storage(console, result.storage)
     for note in result.notes:
         console.result(f"note: {note}")
+
+
+def watched_sentence(step: StepCosts) -> str:
+    """State how the costs of ops in their places of a step were measured."""
+    schedules = list(dict.fromkeys(sitting.schedule for sitting in step.sittings))
+    halves = [
+        (place.time_s.high - place.time_s.low) / 2 / place.time_s.median
+        for place in step.places
+        if place.time_s.median
+    ]
+    half = f", ±{100 * statistics.median(halves):.1f} % in the median" if halves else ""
+    return (
+        f"in their places of a step of {step.network.model}: {len(step.places)} ops, in"
+        f" {len(step.sittings)} sittings ({'; '.join(schedules)}){half}"
+    )
 
 
 def matmul_sentence(comparison: MatmulComparison) -> str:

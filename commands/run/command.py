@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from replay.running.failure import Recovered
     from replay.runs import Subject, Training
 
-# Dozens of activities begin with this word.
-_MANY = "compiling "
-
 
 def run(options: RunOptions, console: Console) -> int:
     """Run a schedule and report; the exit code is 1 if the schedule changed values."""
@@ -74,6 +71,7 @@ def _run(
     console: Console,
 ) -> int:
     from commands.run.summary import summarise
+    from commands.wording import COMPILING
     from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
     from networks.training.slicing import joined
@@ -91,7 +89,7 @@ def _run(
         with console.status() as status:
 
             def progress(what: str) -> None:
-                status.show(what, passing=what.startswith(_MANY))
+                status.show(what, passing=what.startswith(COMPILING))
 
             # Before training, so that a file or a computer that cannot be used costs no training.
             initial = initial_values(subject.step, training.seed)

@@ -59,6 +59,10 @@ def summarise(console: Console, report: ReplayReport) -> None:
     head = ["", "predicted", "on the board" if are_estimated else report.board_word, "difference"]
     console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
+    console.result(
+        f"{report.held_actions} of {len(report.actions)} actions, {100 * report.held_time:.0f} % of"
+        " their time, lie in their predicted intervals"
+    )
     if report.held_out is not None:
         console.result(_held_out(report.held_out))
     for check in report.values:

@@ -21,7 +21,7 @@ def report_costs(console: Console, costing: CostingResult, verbose: bool) -> Non
     if costing.in_context:
         console.say(
             f"{len(costing.in_context)} of {_distinct(costing)} distinct operations have costs"
-            " measured in the context of a schedule (profile --refine)"
+            " measured within a training step"
         )
 
 

@@ -1,5 +1,5 @@
 """Built-in networks, by the names used on the command line."""
 
-from networks.models.registry import ModelError, build_model, model_names
+from networks.models.registry import ModelError, build_model, model_names, step_of
 
-__all__ = ["ModelError", "build_model", "model_names"]
+__all__ = ["ModelError", "build_model", "model_names", "step_of"]

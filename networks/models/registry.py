@@ -10,6 +10,7 @@ from typing import get_args
 
 from devices.errors import InputError
 from devices.operation import Loss
+from devices.profile import ProfiledNetwork
 from networks.exported import read_network
 from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
@@ -121,6 +122,20 @@ def build_model(
     if parameters_in == "storage":
         step = with_parameters_in_storage(step)
     return step if slices is None else sliced(step, slices)
+
+
+def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingStep:
+    """Build the training step of a network that a profile names, as :func:`build_model` does."""
+    return build_model(
+        network.model,
+        network.batch,
+        network.optimizer,
+        parameters_in,
+        loss=network.loss,
+        train=network.train,
+        accumulate=network.accumulate or 1,
+        lora=network.lora,
+    )
 
 
 def _built_in(name: str, batch: int | None) -> Network:

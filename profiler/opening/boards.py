@@ -55,8 +55,8 @@ def open_board(
             from profiler.flashing.flashing import ensure_flashed
 
             ensure_flashed(description, build_firmware(description, progress, plans), progress)
-        if alone and not isinstance(description.transport, SerialTransport):  # a port has a lock
-            stack.enter_context(_sole_user(description))
+        if alone:
+            stack.enter_context(alone_with(description))
         yield stack.enter_context(_connected(description, poll_interval_s, plans, alone))
 
 
@@ -66,8 +66,17 @@ _opening = threading.Lock()
 
 
 @contextmanager
-def _sole_user(description: DeviceDescription) -> Iterator[None]:
-    """Keep other processes of this user from a Linux board."""
+def alone_with(description: DeviceDescription) -> Iterator[None]:
+    """Keep other processes of this user from a Linux board, which may be opened several times.
+
+    The port of a microcontroller has a lock of its own.
+
+    Raises:
+        BoardUnreachable: Another program uses the board.
+    """
+    if isinstance(description.transport, SerialTransport):
+        yield
+        return
     where = _whereabouts(description)
     with _opening:
         claim, times = _opened.get(where) or (_claim(description.name, where), 0)

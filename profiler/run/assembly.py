@@ -32,12 +32,11 @@ from profiler.run.table import TrialTable
 from profiler.run.trials import Trial
 from profiler.script.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow
 from profiler.script.writer import COLD_CACHES, Memory, cold_copies, operand_bytes
-from profiler.statistics import median_interval
+from profiler.statistics import later_intervals, median_interval
 
 FEWEST_TRIALS = 3
 """Valid trials that the median of an operation needs; with fewer blocks, all."""
 
-_BLOCKS_FOR_AN_INTERVAL = 5
 _STEAL_WORTH_A_NOTE = 0.01
 _PREEMPTION_WORTH_A_NOTE = 0.05
 _NAMED_OPERATIONS = 3
@@ -72,7 +71,8 @@ def assemble(run: RunResult) -> DeviceProfile:
             names the first one.
     """
     _require_valid(run)
-    operations = tuple(_operation(run, spec) for spec in run.content.specs)
+    costs = _costs(run)
+    operations = tuple(_operation(run, spec, costs) for spec in run.content.specs)
     additivity = _additivity(run, run.step, operations) if run.step is not None else None
     idle_w = list(run.table.idle_power_w().values())
     storage = storage_costs(
@@ -137,28 +137,39 @@ def _op_labels(run: RunResult) -> list[str]:
     return [OpWindow(spec, state).label for spec in content.specs for state in content.states]
 
 
-def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
+def _operation(run: RunResult, spec: OpSpec, costs: Mapping[str, Cost]) -> OperationCost:
     """Warm and cold cost of one operation. Without a data cache, the one measured state stands for
     both."""
-    states = run.content.states
-    costs = {state: _cost(run, OpWindow(spec, state).label) for state in states}
+    warm = costs[OpWindow(spec, "warm").label]
     return OperationCost(
         op=spec.key,
         workspace_bytes=run.memory.workspace_bytes[spec],
-        warm=costs["warm"],
-        cold=costs.get("cold", costs["warm"]),
+        warm=warm,
+        cold=costs.get(OpWindow(spec, "cold").label, warm),
     )
 
 
-def _cost(run: RunResult, label: str) -> Cost:
-    times = run.table.values(label, lambda trial: trial.time_s)
-    energies = run.table.values(label, Trial.execution_energy_j)
-    return Cost(
-        time_s=median_interval(times, run.seed),
-        energy_j=median_interval(energies, run.seed) if energies else None,
-        trials=len(times),
-        void_trials=len(run.table.void(label)),
+def _costs(run: RunResult) -> dict[str, Cost]:
+    """Cost of every window of an operation, by label. A block is a sitting: a process of its own,
+    with other addresses and in another order."""
+    times = {
+        label: run.table.values(label, lambda trial: trial.time_s) for label in _op_labels(run)
+    }
+    energies = {label: run.table.values(label, Trial.execution_energy_j) for label in times}
+    metered = [label for label, values in energies.items() if values]
+    time_s = dict(zip(times, later_intervals(list(times.values())), strict=True))
+    energy_j = dict(
+        zip(metered, later_intervals([energies[label] for label in metered]), strict=True)
     )
+    return {
+        label: Cost(
+            time_s=time_s[label],
+            energy_j=energy_j.get(label),
+            trials=len(times[label]),
+            void_trials=len(run.table.void(label)),
+        )
+        for label in times
+    }
 
 
 def _additivity(
@@ -217,8 +228,7 @@ def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
             f"A whole step of {run.step.name} with every tensor in memory does not fit into the"
             " board: additivity was not checked."
         )
-    if run.blocks < _BLOCKS_FOR_AN_INTERVAL:
-        yield f"{run.blocks} blocks are too few for intervals of 95 % confidence."
+    yield from _unvaried(run)
     if not run.facts.is_cache_known:
         assumed = run.facts.last_level_cache_bytes
         yield (
@@ -227,6 +237,28 @@ def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
         )
     yield from _cold_note(run)
     yield from _disturbance_notes(run)
+
+
+def _unvaried(run: RunResult) -> Iterator[str]:
+    """State what the intervals cover, and what no block could vary."""
+    if run.blocks == 1:
+        yield "One block gives no intervals."
+        return
+    headers = [harness_run.header for harness_run in run.table.harness_runs]
+    starts = [datetime.fromisoformat(header.started) for header in headers]
+    span_s = (max(starts) - min(starts)).total_seconds() + headers[-1].duration_s
+    boots = len({header.boot_id for header in headers})
+    yield (
+        f"Intervals cover the differences between {run.blocks} blocks within"
+        f" {_duration(span_s)}, each in another order"
+        f"{'' if run.description.firmware else ' and in a process of its own'}."
+        f" Not varied: {'the boot, ' if boots == 1 else ''}the hour, with its temperature and its"
+        " other programs. check measures again at another one."
+    )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
 def _cold_note(run: RunResult) -> Iterator[str]:

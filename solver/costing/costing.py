@@ -1,8 +1,9 @@
 """``cost_graph``: a costed graph from a training step and a device profile.
 
-The cost of an operation is the profile's measurement. If it was not measured and the profile states
-rates, the cost is its FLOP at those rates; otherwise it is predicted from the operations that were
-measured, and the result lists it.
+The cost of an op is what the profile measured of its operation: in this op's place of a watched
+step; else in any place of one; else by itself. If the operation was not measured and the profile
+states rates, the cost is its FLOP at those rates; otherwise it is predicted from the operations
+that were measured, and the result lists it.
 """
 
 from __future__ import annotations
@@ -129,7 +130,12 @@ class _Cost:
 def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
     found = {}
     for spec, operation in profile.by_spec.items():
-        cost = operation.cost(profile.cost_basis)
+        elsewhere = profile.elsewhere.get(operation.op)
+        cost = (
+            operation.cost(profile.cost_basis)
+            if elsewhere is None or operation.in_context is not None
+            else elsewhere
+        )
         if cost.energy_j is None:
             raise CostingError(
                 f"{profile.name}: {spec} has a time but no energy",
@@ -142,7 +148,9 @@ def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
 
 def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:
     operation = profile.by_spec.get(spec)
-    return operation is not None and operation.in_context is not None
+    return operation is not None and (
+        operation.in_context is not None or operation.op in profile.elsewhere
+    )
 
 
 def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
@@ -262,7 +270,7 @@ def _costed(
     uncosted = uncosted_graph(step)
     ops = []
     for op, step_op in zip(uncosted.ops, step.ops, strict=True):
-        cost = costs[step_op.spec.costed_as]
+        cost = _in_place(profile, step_op.name, costs[step_op.spec.costed_as])
         ops.append(
             Op.model_validate(
                 {
@@ -295,6 +303,7 @@ def _costed(
         origin=_origin(step, profile),
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
+        error_correlation=_correlation(profile, ops),
         notes=tuple(_notes(step, profile, predictions, in_context)),
         ops=tuple(ops),
         tensors=tuple(tensors),
@@ -331,6 +340,25 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         kernels_sha256=None if build is None else build.kernels_sha256,
         matmul=None if build is None else build.matmul,
     )
+
+
+def _in_place(profile: DeviceProfile, op: str, cost: _Cost) -> _Cost:
+    """Cost of an op in its own place of a watched step; ``cost`` where it was not watched there."""
+    place = None if cost.key is None else profile.place.get((op, cost.key))
+    if place is None or place.energy_j is None:
+        return cost
+    return _Cost(cost.key, place.time_s, place.energy_j, cost.workspace_bytes)
+
+
+def _correlation(profile: DeviceProfile, ops: Sequence[Op]) -> float | None:
+    """Largest correlation that a watched step states, if an op has its costs from one."""
+    keys = {op.cost_key for op in ops}
+    found = [
+        step.correlation
+        for step in profile.step_costs
+        if any(place.key in keys for place in step.places)
+    ]
+    return max(found, default=None)
 
 
 def _ends(interval: Interval) -> tuple[float, float] | None:
@@ -383,7 +411,7 @@ def _notes(
     if in_context:
         yield (
             f"costs of {in_context} of {len(step.costed_specs)} distinct operations were measured"
-            " in the context of a schedule"
+            " within a training step"
         )
     if predictions:
         yield (

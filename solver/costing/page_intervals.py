@@ -8,7 +8,8 @@ uncertainty of the parameters and the scatter about the law, s² = (sum of squar
 half width of the 95 % interval. The points also have intervals of their own, from errors that they
 may share (state of the card, temperature) and that a fit to them cannot show. The root mean square
 of these is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2) adds independent contributions.
-All of this is done on a logarithmic scale, so that no cost falls below zero.
+All of this is done on a logarithmic scale, so that no cost falls below zero. Where transfers were
+watched within training steps, the law is multiplied by their factor, and the ends by its ends.
 """
 
 from __future__ import annotations
@@ -40,6 +41,13 @@ class PageIntervals:
         energy_j = None if self.energy_j is None else self.energy_j.scaled(count)
         return PageIntervals(self.time_s.scaled(count), energy_j)
 
+    def within_steps(self, cost: AffinePageCost) -> PageIntervals:
+        """Intervals of such transfers within a training step."""
+        if cost.in_steps is None:
+            return self
+        energy_j = None if self.energy_j is None else _product(self.energy_j, cost.in_steps)
+        return PageIntervals(_product(self.time_s, cost.in_steps), energy_j)
+
     def plus(self, other: PageIntervals) -> PageIntervals:
         """Intervals of both, whose errors have the same sign."""
         energy_j = None
@@ -50,7 +58,8 @@ class PageIntervals:
 
 def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     """Intervals of paging a tensor in. Their medians are :meth:`StorageCosts.read_cost`."""
-    return _intervals(storage.read, storage.page_bytes, size_bytes)
+    alone = _intervals(storage.read, storage.page_bytes, size_bytes)
+    return alone.within_steps(storage.read)
 
 
 def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
@@ -61,9 +70,10 @@ def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     """
     write = _intervals(storage.write, storage.page_bytes, size_bytes)
     if storage.erase is None or storage.erase_block_bytes is None:
-        return write
+        return write.within_steps(storage.write)
     block = _intervals(storage.erase, storage.erase_block_bytes, storage.erase_block_bytes)
-    return write.plus(block.scaled(storage.erased_blocks(size_bytes)))
+    alone = write.plus(block.scaled(storage.erased_blocks(size_bytes)))
+    return alone.within_steps(storage.write)
 
 
 def _intervals(cost: AffinePageCost, page_bytes: int, size_bytes: int) -> PageIntervals:
@@ -140,6 +150,10 @@ class _Law:
 
 def _root_mean_square(values: Sequence[float]) -> float:
     return math.sqrt(sum(value * value for value in values) / len(values))
+
+
+def _product(a: Interval, b: Interval) -> Interval:
+    return Interval(median=a.median * b.median, low=a.low * b.low, high=a.high * b.high)
 
 
 def _sum(a: Interval, b: Interval) -> Interval:

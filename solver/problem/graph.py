@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Loss, Phase
-from devices.quantities import MOST_BYTES, Count, Label, Size, UnitCost
+from devices.quantities import MOST_BYTES, Count, Fraction, Label, Size, UnitCost
 from networks.kinds import Optimizer, Place, TensorKind
 
 _SOURCES: frozenset[TensorKind] = frozenset({"input", "parameter", "optimizer_state"})
@@ -136,6 +136,8 @@ class CostedGraph(StrictModel):
         energy_source: Source of the energies, as the profile states it.
         asynchronous_transfers: Whether the storage has DMA, so that a transfer can run beside ops,
             one at a time.
+        error_correlation: Mean correlation of the errors of two ops' costs; absent if they are
+            taken for independent.
         unconstrained_peak_bytes: Informative only; this project recomputes it.
         floor_bytes: Informative only; this project recomputes it.
         notes: Remarks on the costs.
@@ -148,6 +150,7 @@ class CostedGraph(StrictModel):
     origin: Origin | None = None
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False
+    error_correlation: Fraction | None = None
     unconstrained_peak_bytes: Size | None = None
     floor_bytes: Size | None = None
     notes: tuple[str, ...] = ()

@@ -23,6 +23,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "profile": ("--device", "local"),
     "profile again": ("--device", "local", "--refine", "run"),
     "solve": ("--profile", "m4", "--ram-budget", "50%"),
+    "check": ("--device", "local"),
+    "tune": ("--device", "local", "--ram-budget", "50%"),
     "run": ("--schedule", "a.json", "--device", "local"),
     "sweep": ("--profile", "m4", "--ram-budgets", "50%"),
     "plot": ("--profile", "m4"),

@@ -32,12 +32,17 @@ from devices.profile import (
     EnergySource,
     Interval,
     OperationCost,
+    PlaceCost,
+    ProfiledNetwork,
+    Sitting,
+    StepCosts,
 )
 from devices.replay import ExpectedAction, MeasuredReplay, MeasuredStep, ReplayReport, Span
 from networks.data import generated_batches
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
+from replay.context import undisturbed_steps
 from replay.expectation import expected_step
 from replay.lowering.lowering import lower
 from replay.refine import (
@@ -48,7 +53,6 @@ from replay.refine import (
     measure_in_context,
     refinable,
     refine_profile,
-    undisturbed_steps,
 )
 from replay.reporting.report import ReportHead, replay_report
 from replay.reporting.timing import ScheduledActions
@@ -245,6 +249,24 @@ def test_only_the_refined_operations_change_in_a_profile() -> None:
     assert relu.in_context.time_s.median == pytest.approx(3e-3)
     assert (relu.in_context.trials, relu.in_context.executions) == (10, 2)
     assert after.storage == before.storage
+
+
+def test_costs_in_places_give_way_to_those_of_the_refined_schedule() -> None:
+    watched = [
+        PlaceCost(op=op, key=spec.key, time_s=Interval.exact(1.0), sittings_s=(1.0,))
+        for op, spec in (("first", RELU), ("second", ADD))
+    ]
+    costs = StepCosts(
+        network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=3, measured=PROVENANCE.measured),),
+        correlation=0.2,
+        places=tuple(watched),
+    )
+    before = made_up_profile([RELU, ADD]).changed(step_costs=(costs,))
+    assert refinable(before, {RELU.key: 1.0}, (RELU.key,), "run/graph.json") == ((RELU.key,), ())
+    after, (found,) = refine_profile(before, STEPS, executions(), PROVENANCE)
+    assert found.before.time_s.median == 1.0
+    assert [place.op for place in after.step_costs[0].places] == ["second"]
 
 
 def test_a_refinement_lists_each_operation_with_its_earlier_cost() -> None:

@@ -106,6 +106,19 @@ def test_errors_of_one_cost_add_linearly_and_of_different_costs_in_quadrature(
         assert total.high == pytest.approx(2.0 + half_width)
 
 
+@pytest.mark.parametrize(
+    ("correlation", "half_width"), [(0.0, 0.5), (0.5, math.sqrt(0.37)), (1.0, 0.7)]
+)
+def test_errors_of_different_costs_add_as_the_graph_says_that_they_correlate(
+    correlation: float, half_width: float
+) -> None:
+    problem = _two_ops(same_key=False).model_copy(update={"error_correlation": correlation})
+    expected = expected_step(problem, scheduled(problem, [Compute(op="f"), Compute(op="g")]))
+    for total in (expected.time_s, expected.energy_j):
+        assert total.low == pytest.approx(2.0 - half_width)
+        assert total.high == pytest.approx(2.0 + half_width)
+
+
 def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
     """An asynchronous page-out of 3 s (2 s to 5 s) beside an op; the step waits for its end."""
     problem = graph(

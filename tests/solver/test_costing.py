@@ -17,11 +17,16 @@ from devices.profile import (
     DeviceProfile,
     Interval,
     OperationCost,
+    PlaceCost,
+    ProfiledNetwork,
+    Sitting,
+    StepCosts,
     StorageCosts,
 )
 from devices.published import load_published, published_flop, published_names
 from networks.models import build_model
 from networks.training import TrainingStep
+from networks.training.step import StepOp
 from solver.costing.costing import CostingError, cost_graph
 from tests.support.graphs.profiles import in_context
 
@@ -114,6 +119,57 @@ def test_cost_in_context_precedes_warm_and_cold_costs(step: TrainingStep) -> Non
         assert op.energy_j == pytest.approx(factor * law_s(step_op.spec) * POWER_W)
     count = len(step.distinct_specs)
     assert any(f"1 of {count} distinct operations" in note for note in result.graph.notes)
+
+
+def watched(profile: DeviceProfile, *places: PlaceCost) -> DeviceProfile:
+    """The profile with costs in places of a watched step, whose errors correlate by half."""
+    costs = StepCosts(
+        network=ProfiledNetwork(model="resnet8", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=10, measured="2026-01-31T12:00:00+00:00"),),
+        power="nominal",
+        correlation=0.5,
+        places=places,
+    )
+    return profile.changed(step_costs=(costs,))
+
+
+def place(op: StepOp, time_s: float) -> PlaceCost:
+    interval = Interval(median=time_s, low=0.9 * time_s, high=1.2 * time_s)
+    return PlaceCost(
+        op=op.name,
+        key=op.spec.key,
+        time_s=interval,
+        energy_j=interval.scaled(POWER_W),
+        sittings_s=(time_s,),
+    )
+
+
+def test_an_op_costs_what_was_measured_in_its_place(step: TrainingStep) -> None:
+    first, second, *_ = (op for op in step.ops if op.spec.kind == "relu.forward")
+    same = [op for op in step.ops if op.spec == first.spec]
+    assert len(same) > 1
+    board = watched(profile(step.distinct_specs), place(first, 1.0), place(second, 3.0))
+    result = cost_graph(step, board)
+    by_name = {op.name: op for op in result.graph.ops}
+    assert by_name[first.name].time_s == 1.0
+    assert by_name[first.name].energy_j == POWER_W
+    assert by_name[first.name].time_s_interval == (0.9, 1.2)
+    assert by_name[first.name].cost_key == first.spec.key
+    assert result.graph.error_correlation == 0.5
+    assert first.spec in result.in_context
+
+
+def test_an_op_in_another_place_costs_what_any_place_did(step: TrainingStep) -> None:
+    alike = ([op for op in step.ops if op.spec == spec] for spec in step.distinct_specs)
+    first, second, third, *_ = next(ops for ops in alike if len(ops) >= 3)
+    board = watched(profile(step.distinct_specs), place(first, 1.0), place(second, 3.0))
+    other = {op.name: op for op in cost_graph(step, board).graph.ops}[third.name]
+    assert other.time_s == 1.0
+    assert other.time_s_interval == pytest.approx((0.9, 3.6))
+
+
+def test_a_step_of_unwatched_operations_states_no_correlation(step: TrainingStep) -> None:
+    assert cost_graph(step, profile(step.distinct_specs)).graph.error_correlation is None
 
 
 def test_unmeasured_operations_are_predicted_and_listed(step: TrainingStep) -> None:

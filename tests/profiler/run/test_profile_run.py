@@ -109,7 +109,9 @@ def test_the_profile_records_board_build_and_notes(prebuilt: BuiltHarness, tmp_p
     assert found.board.memory_bytes > 0
     assert found.board.kernel is not None
     assert any("No energy" in note for note in found.notes)
-    assert any("3 blocks are too few" in note for note in found.notes)
+    (unvaried,) = (note for note in found.notes if note.startswith("Intervals cover"))
+    assert "between 3 blocks" in unvaried
+    assert "Not varied: the boot, the hour" in unvaried
     path = tmp_path / "profile.yaml"
     path.write_text(dump_yaml(found))
     assert read_yaml(path, DeviceProfile) == found

@@ -1,0 +1,213 @@
+"""Command ``check``: measure a profile's operations again, and count the intervals that hold."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commands.arguments import add_device, add_json, add_results, count, positive
+from commands.command import Command
+from commands.console import Console, Status
+from devices.errors import ExitCode, MeasurementInvalid
+from devices.results import Results
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devices.description import DeviceDescription
+    from devices.operation import OpSpec
+    from devices.profile import DeviceProfile
+    from replay.check import CheckedFigure, CheckReport, Coverage
+
+_BLOCKS = 3
+_SHOWN = 8
+
+# Seed of the order of operations and of the data of watched steps: not one of ``profile``.
+_SEED = 1001
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """What to check: a board's profile, in ``blocks`` sittings, within ``time_limit_s`` if any."""
+
+    device: str
+    profile: str | None
+    blocks: int
+    time_limit_s: float | None
+    results: Results
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> CheckOptions:
+        """Options as read from the command line."""
+        return cls(
+            namespace.device,
+            namespace.profile,
+            namespace.blocks,
+            namespace.time_limit,
+            namespace.results,
+        )
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_results(parser)
+    add_device(parser)
+    parser.add_argument("--profile", help="the profile, by name or path (the device's)")
+    parser.add_argument(
+        "--blocks",
+        type=count,
+        default=_BLOCKS,
+        help=f"sittings; each measures every operation once, in a process of its own ({_BLOCKS})",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=positive,
+        metavar="SECONDS",
+        help="measure only as many operations as this allows, some of every kind, and watch no"
+        " training step (all operations, and every step that the profile watched)",
+    )
+
+
+def check(options: CheckOptions, console: Console) -> int:
+    """Check a profile; the exit code is 4 if clearly less than 95 % of its intervals hold."""
+    from datetime import UTC, datetime
+
+    from devices.claims.claim import sole_user
+    from devices.description import load_description
+    from devices.documents.document import dump_json, write_atomically
+    from devices.library import resolve_profile
+    from profiler.opening.boards import alone_with
+    from replay.check import check_report
+
+    description = load_description(options.device)
+    profile = resolve_profile(options.profile or description.name, options.results.profiles)
+    specs = _chosen(options, description, profile)
+    with alone_with(description):
+        figures = _operations(options, description, profile, specs, console)
+        if options.time_limit_s is None:
+            figures += _places(description, profile, console)
+    now = datetime.now(UTC)
+    unchecked = len(profile.operations) - len(specs)
+    report = check_report(
+        profile, description.name, now.isoformat(timespec="seconds"), figures, unchecked
+    )
+    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+    _summarise(console, report)
+    out = options.results.checks / f"{description.name}.{now:%Y%m%dT%H%M%S}.json"
+    with sole_user(out.parent):
+        write_atomically(out, dump_json(report))
+    console.result(f"\ncheck    {out}")
+    if not report.overall.is_clearly_below_the_claim:
+        return ExitCode.DONE
+    console.say(
+        f"error: {description.name}: the intervals hold {_percent(report.overall)} of what was"
+        " measured again, clearly less than 95 %: the board is in another state than when it was"
+        " profiled, or varies more between hours than within the profile. Profile it again, with"
+        " more --blocks"
+    )
+    return ExitCode.MEASUREMENT_INVALID
+
+
+def _chosen(
+    options: CheckOptions, description: DeviceDescription, profile: DeviceProfile
+) -> list[OpSpec]:
+    from profiler.run.options import ProfileOptions
+    from profiler.run.preview import guess_s
+    from profiler.script.windows import CACHE_STATES, OpWindow
+    from replay.check import stratified
+
+    if not profile.operations:
+        raise MeasurementInvalid(
+            f"{profile.name}: states rates, and no operation that could be measured again"
+        )
+    if options.time_limit_s is None:
+        return list(profile.by_spec)
+    measuring = ProfileOptions()
+
+    def cost_s(spec: OpSpec) -> float:
+        windows = (OpWindow(spec, state) for state in CACHE_STATES)
+        guessed_s = sum(guess_s(window, None, description, measuring) for window in windows)
+        return options.blocks * guessed_s
+
+    return stratified(profile, cost_s, options.time_limit_s)
+
+
+def _operations(
+    options: CheckOptions,
+    description: DeviceDescription,
+    profile: DeviceProfile,
+    specs: Sequence[OpSpec],
+    console: Console,
+) -> list[CheckedFigure]:
+    """Measure operations by themselves again, as ``profile`` does."""
+    from profiler.run.options import ProfileOptions
+    from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+    from profiler.run.table import TrialTable
+    from profiler.run.trials import RunDirectory
+    from replay.check import operation_figures
+    from replay.refine import measured_build, require_same_board, require_same_kernels
+
+    build = measured_build(profile)
+    measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
+    again = description.with_matmul(build.matmul)
+    trials = choose_run_directory(options.results.campaigns, again, specs, None, measuring)
+    with console.progress("connecting") as progress:
+
+        def show(event: ProgressEvent) -> None:
+            left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
+            progress.show(event.activity, event.fraction, left)
+
+        found = profile_device(again, specs, None, measuring, trials, show)
+    require_same_board(profile, found.board, found.energy_source)
+    require_same_kernels(profile, measured_build(found))
+    return operation_figures(profile, specs, TrialTable.of(RunDirectory(trials).harness_runs()))
+
+
+def _places(
+    description: DeviceDescription, profile: DeviceProfile, console: Console
+) -> list[CheckedFigure]:
+    """Watch again the training steps that the profile watched, with other data."""
+    from commands.wording import COMPILING
+    from replay.check import place_figures
+    from replay.watch import watch_step
+
+    found: list[CheckedFigure] = []
+    for costs in profile.step_costs:
+        network = costs.network
+        with console.status() as status:
+
+            def progress(what: str, status: Status = status) -> None:
+                status.show(what, passing=what.startswith(COMPILING))
+
+            again = watch_step(description, network, profile, progress, first_seed=_SEED)
+        found += place_figures(profile, again)
+    return found
+
+
+def _summarise(console: Console, report: CheckReport) -> None:
+    rows = [["", "trials", "held by their intervals", "95 % interval"]]
+    rows += [_row("all", report.overall), _row("all, by time", report.by_time)]
+    worst = sorted(report.kinds.items(), key=lambda item: (item[1].share, item[0]))
+    rows += [_row(kind, each) for kind, each in worst[:_SHOWN]]
+    console.table(rows, right=(1, 2, 3))
+    if len(worst) > _SHOWN:
+        console.result(f"… and {len(worst) - _SHOWN} kinds with more (--json prints all)")
+    console.result(
+        f"differences from the profile's medians: {100 * report.difference:.2g} % in the median of"
+        f" {len(report.figures)} figures ({report.energy_source})"
+    )
+    if report.unchecked:
+        console.result(f"{report.unchecked} operations were not measured again")
+
+
+def _row(name: str, coverage: Coverage) -> list[str]:
+    ends = f"{100 * coverage.low:.1f} to {100 * coverage.high:.1f} %"
+    return [name, str(coverage.trials), f"{100 * coverage.share:.1f} %", ends]
+
+
+def _percent(coverage: Coverage) -> str:
+    return f"{100 * coverage.share:.1f} %"
+
+
+CHECK = Command(_add_options, CheckOptions.of, check)

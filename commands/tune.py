@@ -1,0 +1,263 @@
+"""Command ``tune``: solve, run and correct the costs in rounds, and keep the best schedule."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.arguments import (
+    add_device,
+    add_home,
+    add_json,
+    add_network_of_profile,
+    add_results,
+    count,
+    positive,
+    selection,
+    slice_bytes,
+)
+from commands.command import Command
+from commands.console import Console
+from commands.solve.options import ProfiledModel, RequestedBudget
+from devices.documents.readable import si
+from devices.errors import ExitCode, InputError
+from devices.results import Results
+
+if TYPE_CHECKING:
+    from devices.replay import ReplayReport
+    from replay.tune import Round, Tuned
+
+_ROUNDS, _STEPS, _TIME_LIMIT_S = 4, 10, 60.0
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What to tune, on which board, and for how long."""
+
+    device: str
+    source: ProfiledModel
+    budget: RequestedBudget
+    rounds: int
+    steps: int
+    time_limit_s: float
+    out: Path | None
+    results: Results
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> TuneOptions:
+        """Read the options.
+
+        Raises:
+            InputError: ``--accumulate auto`` is given, which is a question for ``solve``.
+        """
+        if namespace.accumulate == "auto":
+            raise InputError(
+                "--accumulate auto cannot be used with tune, which tunes one way to take the batch;"
+                " ask solve which is best, and give that number"
+            )
+        return cls(
+            device=namespace.device,
+            source=ProfiledModel(
+                profile=namespace.profile or "",
+                model=namespace.model,
+                batch=namespace.batch,
+                optimizer=namespace.optimizer,
+                parameters_in=namespace.parameters_in,
+                loss=namespace.loss,
+                train=selection(namespace),
+                accumulate=namespace.accumulate,
+                slices=namespace.slices or "auto",
+                lora=namespace.lora,
+                strict=False,
+            ),
+            budget=RequestedBudget(
+                ram=namespace.ram_budget,
+                deadline=namespace.deadline,
+                covers="all",
+                instantaneous_paging=False,
+                paging=not namespace.no_paging,
+                rematerialization=True,
+            ),
+            rounds=namespace.rounds,
+            steps=namespace.steps,
+            time_limit_s=namespace.time_limit,
+            out=namespace.out,
+            results=namespace.results,
+        )
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_results(parser)
+    add_device(parser)
+    parser.add_argument("--profile", help="its profile, by name or path (the device's)")
+    add_network_of_profile(parser)
+    add_home(parser)
+    parser.add_argument(
+        "--slices",
+        type=slice_bytes,
+        metavar="BYTES",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB (with"
+        " the profile's network: as in the profile; else none)",
+    )
+    parser.add_argument(
+        "--ram-budget",
+        help="a size such as 512KiB or 1.2MB, a number of bytes, or a share such as 40%% of the"
+        " peak with nothing recomputed or paged (the RAM available on the profile's board)",
+    )
+    parser.add_argument(
+        "--deadline",
+        help="longest time of a step: seconds, or a multiple such as 1.5x of the step with nothing"
+        " recomputed or paged (none)",
+    )
+    parser.add_argument("--no-paging", action="store_true", help="recompute only; page nothing")
+    parser.add_argument("--rounds", type=count, default=_ROUNDS, help=f"most rounds ({_ROUNDS})")
+    parser.add_argument("--steps", type=count, default=_STEPS, help=f"steps of each run ({_STEPS})")
+    parser.add_argument(
+        "--time-limit",
+        type=positive,
+        default=_TIME_LIMIT_S,
+        metavar="SECONDS",
+        help=f"limit of each search ({_TIME_LIMIT_S:g})",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIRECTORY",
+        help="directory of the rounds; finished ones are not repeated"
+        " (results/tuned/DEVICE-GRAPH-RAM)",
+    )
+
+
+def tune(options: TuneOptions, console: Console) -> int:
+    """Tune a schedule; the exit code is 0 also if the last round still changed something."""
+    from dataclasses import replace
+
+    from commands.solve.subject import read_budget, read_subjects
+    from commands.wording import COMPILING
+    from devices.claims.claim import sole_user
+    from devices.description import load_description
+    from devices.profile import ProfiledNetwork
+    from profiler.opening.boards import alone_with
+    from replay.runs import training_step_of
+    from replay.tune import Request, best_file
+    from replay.tune import tune as tuned_in_rounds
+    from solver.constructed import keep_everything
+    from solver.files.solved import file_stem
+    from solver.options import SolverOptions
+    from solver.referee.referee import replay
+
+    description = load_description(options.device)
+    source = replace(options.source, profile=options.source.profile or description.name)
+    (subject,) = read_subjects(source, options.results, verbose=False, console=console)
+    graph, profile = subject.graph, subject.profile
+    assert profile is not None, "a named network has its costs from a profile"
+    assert graph.origin is not None, "and an origin"
+    origin = graph.origin
+    budget = read_budget(options.budget, profile, replay(graph, keep_everything(graph)), console)
+    request = Request(
+        description=description,
+        network=ProfiledNetwork(
+            model=origin.model,
+            batch=origin.batch,
+            optimizer=origin.optimizer,
+            loss=origin.loss,
+            train=origin.train,
+            accumulate=origin.accumulate,
+            slices=origin.slices,
+            lora=origin.lora,
+        ),
+        step=training_step_of(graph),
+        budget=budget,
+        solver=SolverOptions(time_limit_s=options.time_limit_s, threads=os.cpu_count() or 1),
+        rounds=options.rounds,
+        steps=options.steps,
+    )
+    stem = f"{description.name}-{file_stem(graph.name)}-{budget.ram_bytes}"
+    directory = options.out or options.results.tuned / stem
+    with sole_user(directory), alone_with(description), console.status() as status:
+
+        def progress(what: str) -> None:
+            status.show(what, passing=COMPILING in what)
+
+        def show(done: Round) -> None:
+            console.say(_sentence(done))
+
+        found = tuned_in_rounds(request, profile, directory, progress, show)
+    console.document(_document(found, directory))
+    _summarise(console, found, options.rounds)
+    console.result(
+        f"\nschedule  {best_file(directory)}\nprofile   {found.rounds[-1].corrected_file}"
+    )
+    return ExitCode.DONE
+
+
+def _sentence(done: Round) -> str:
+    report = done.report
+    return (
+        f"round {done.number}: predicted {si(report.time_s.predicted.median, 's')} a step,"
+        f" {report.board_word} {si(report.time_s.measured.median, 's')};"
+        f" {_share(report)} of the actions' time within its intervals"
+    )
+
+
+def _share(report: ReplayReport) -> str:
+    return f"{100 * report.held_time:.0f} %"
+
+
+def _summarise(console: Console, found: Tuned, most: int) -> None:
+    word = found.rounds[0].report.board_word
+    rows = [["round", "predicted", word, "difference", "actions within their intervals", "energy"]]
+    for done in found.rounds:
+        report = done.report
+        time_s = report.time_s
+        energy = si(report.energy_j.measured.median, "J") if report.energy_j else "–"
+        rows.append(
+            [
+                f"{done.number}{' (best)' if done is found.best else ''}",
+                si(time_s.predicted.median, "s"),
+                si(time_s.measured.median, "s"),
+                "–" if time_s.difference is None else f"{100 * time_s.difference:+.1f} %",
+                f"{report.held_actions} of {len(report.actions)} ({_share(report)} of their time)",
+                energy,
+            ]
+        )
+    console.table(rows, right=(1, 2, 3, 5))
+    if found.converged:
+        console.result(
+            "settled: the last round was predicted within its interval, and no schedule is better"
+            " than its own beyond the noise"
+        )
+    else:
+        console.result(
+            f"not settled within {most} rounds; the same command with more --rounds goes on"
+        )
+
+
+def _document(found: Tuned, directory: Path) -> dict[str, object]:
+    from replay.tune import best_file
+
+    return {
+        "schedule": str(best_file(directory)),
+        "profile": str(found.rounds[-1].corrected_file),
+        "settled": found.converged,
+        "best": found.best.number,
+        "rounds": [
+            {
+                "run": str(done.run.directory),
+                "time_s": done.report.time_s.model_dump(mode="json", exclude_none=True),
+                "energy_j": done.report.energy_j
+                and done.report.energy_j.model_dump(mode="json", exclude_none=True),
+                "actions": len(done.report.actions),
+                "held_actions": done.report.held_actions,
+                "held_time": done.report.held_time,
+            }
+            for done in found.rounds
+        ],
+    }
+
+
+TUNE = Command(_add_options, TuneOptions.of, tune, resumes=lambda _options: True)

@@ -1,0 +1,261 @@
+"""Costs of ops in their places of a training step, from sittings of watched steps.
+
+In a loop of its own, an operation finds its operands in the caches, or none of them, and random
+values in them. In a step, both depend on its place. A sitting is one process that runs some watched
+steps. Sittings differ in all that a later run may differ in: process, addresses, data, and the
+schedule, as what runs before an op depends on it. Their spread is therefore the error of a
+prediction (:func:`~profiler.statistics.later_intervals`).
+
+The cost of an op in a sitting is the mean over its executions in a step (several where the schedule
+recomputes it), of which the median over the steps: what executions of an op cost must add up to
+their time in a step. Transfers have a law of their own, by size; steps give one factor for all
+page-ins, and one for all page-outs.
+
+A meter resolves steps, but not single operations. Power is taken to be constant throughout a step.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
+from devices.profile import (
+    AffinePageCost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PlaceCost,
+    PowerInContext,
+    ProfiledNetwork,
+    Sitting,
+    StepCosts,
+    StorageCosts,
+)
+from devices.replay import MeasuredStep
+from profiler.run.assembly import FEWEST_TRIALS
+from profiler.run.evaluate import PREEMPTION_LIMIT
+from profiler.statistics import later_intervals, median_interval
+from replay.running.measured import ReplayRecord
+from solver.problem.graph import CostedGraph
+
+FEWEST_SITTINGS = 3
+
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class WatchedSitting:
+    """Seconds of one execution of each op in one sitting, and the power of its steps in watts."""
+
+    record: Sitting
+    op_s: Mapping[str, float]
+    powers_w: tuple[float, ...]
+
+    @classmethod
+    def of(
+        cls,
+        plan: ExecutionPlan,
+        steps: Sequence[MeasuredStep],
+        graph: CostedGraph,
+        profile: DeviceProfile,
+        schedule: str,
+    ) -> WatchedSitting:
+        """The sitting of watched steps of a plan.
+
+        Args:
+            plan: the plan that was run.
+            steps: undisturbed watched steps, at least one.
+            graph: the graph of the schedule, with the tensors' sizes.
+            profile: costs of transfers by themselves.
+            schedule: words for the schedule.
+        """
+        executions: dict[str, list[int]] = {}
+        for index, action in enumerate(plan.actions):
+            if isinstance(action.does, Compute):
+                executions.setdefault(action.does.op, []).append(index)
+
+        def in_a_step(own: Sequence[int]) -> float:
+            return statistics.median(
+                math.fsum(step.spans[index].time_s for index in own) for step in steps
+            )
+
+        def transfers(
+            kind: type[PageIn | PageOut], alone_s: Callable[[int], float]
+        ) -> tuple[tuple[float, float], ...]:
+            return tuple(
+                (alone_s(graph.tensor[action.does.tensor].bytes), in_a_step([index]))
+                for index, action in enumerate(plan.actions)
+                if isinstance(action.does, kind) and action.schedule_index is not None
+            )
+
+        storage = _by_themselves(profile.storage)
+        return cls(
+            Sitting(
+                schedule=schedule,
+                steps=len(steps),
+                measured=datetime.now(UTC).isoformat(timespec="seconds"),
+                page_in=()
+                if storage is None
+                else transfers(PageIn, lambda size: storage.read_cost(size)[0]),
+                page_out=()
+                if storage is None
+                else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
+            ),
+            {op: in_a_step(own) / len(own) for op, own in executions.items()},
+            tuple(step.energy_j / step.time_s for step in steps if step.energy_j is not None),
+        )
+
+
+def step_costs(
+    profile: DeviceProfile,
+    network: ProfiledNetwork,
+    keys: Mapping[str, str],
+    sittings: Sequence[WatchedSitting],
+    before: StepCosts | None = None,
+) -> StepCosts:
+    """Costs of the ops of a step in their places.
+
+    Args:
+        profile: costs of the operations by themselves, for their power.
+        network: the network whose step was watched.
+        keys: key of the operation of each op.
+        sittings: the sittings; each executed every op.
+        before: costs from earlier sittings of the same step, which are counted too.
+    """
+    earlier = {} if before is None else {place.op: place.sittings_s for place in before.places}
+    ops = [op for op in keys if all(op in sitting.op_s for sitting in sittings)]
+    values = [[*earlier.get(op, ()), *(sitting.op_s[op] for sitting in sittings)] for op in ops]
+    operations = {operation.op: operation for operation in profile.operations}
+    powers_w = [power for sitting in sittings for power in sitting.powers_w]
+    in_steps = median_interval(powers_w, _SEED) if powers_w else None
+    power: PowerInContext | None = None
+    places = []
+    for op, own, time_s in zip(ops, values, later_intervals(values), strict=True):
+        source, power_w = _power(profile, operations.get(keys[op]), in_steps)
+        power = power or source
+        places.append(
+            PlaceCost(
+                op=op,
+                key=keys[op],
+                time_s=time_s,
+                energy_j=None if power_w is None else product(time_s, power_w),
+                sittings_s=tuple(own),
+            )
+        )
+    return StepCosts(
+        network=network,
+        sittings=(*(() if before is None else before.sittings), *(s.record for s in sittings)),
+        power=power,
+        correlation=_correlation(values),
+        places=tuple(places),
+    )
+
+
+def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Undisturbed steps during which other programs took little processor time.
+
+    Spans are wall-clock time: in other steps, they include time in which the operation waited.
+    """
+    least_share = 1.0 - PREEMPTION_LIMIT
+    return tuple(
+        step
+        for number, step in enumerate(record.steps)
+        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
+    )
+
+
+def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Steps of a sitting that count: the undisturbed ones, or all on a board that is never quiet.
+
+    On such a board a later run is disturbed too, and its median is taken over all steps.
+    """
+    undisturbed = undisturbed_steps(record)
+    return undisturbed if len(undisturbed) >= FEWEST_TRIALS else record.sound_steps
+
+
+def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
+    """The profile with costs in places of a step, in place of earlier ones of the same network.
+
+    The factors of transfers are those of all sittings of all networks.
+    """
+    others = (each for each in profile.step_costs if each.network != costs.network)
+    everything = (*others, costs)
+    sittings = [sitting for step in everything for sitting in step.sittings]
+    storage = profile.storage
+    if storage is not None:
+        read = _in_steps(storage.read, [each for s in sittings for each in s.page_in])
+        write = _in_steps(storage.write, [each for s in sittings for each in s.page_out])
+        storage = storage.model_copy(update={"read": read, "write": write})
+    return profile.changed(step_costs=everything, storage=storage)
+
+
+def _in_steps(cost: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
+    if not transfers:
+        return cost
+    alone_s, in_steps_s = (math.fsum(times) for times in zip(*transfers, strict=True))
+    (single,) = later_intervals([[in_step / alone for alone, in_step in transfers]])
+    factor = in_steps_s / alone_s
+    interval = Interval(median=factor, low=min(single.low, factor), high=max(single.high, factor))
+    return cost.model_copy(update={"in_steps": interval})
+
+
+def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
+    """The costs of transfers by themselves, without factors."""
+    if storage is None:
+        return None
+    read = storage.read.model_copy(update={"in_steps": None})
+    write = storage.write.model_copy(update={"in_steps": None})
+    return storage.model_copy(update={"read": read, "write": write})
+
+
+def _power(
+    profile: DeviceProfile, operation: OperationCost | None, in_steps: Interval | None
+) -> tuple[PowerInContext | None, Interval | None]:
+    """Source of an op's power, and the power in watts."""
+    isolated = None if operation is None else operation.isolated(profile.cost_basis)
+    if isolated is None or isolated.energy_j is None or isolated.time_s.median == 0:
+        return None, None
+    alone_w = isolated.energy_j.median / isolated.time_s.median
+    if profile.energy_source == "measured" and in_steps is not None:
+        return "mean of the steps", in_steps
+    if profile.energy_source == "measured":
+        return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
+    return "nominal", Interval.exact(alone_w)
+
+
+def product(time_s: Interval, power_w: Interval) -> Interval:
+    """Energy from independent time and power.
+
+    Relative half widths add in quadrature (GUM, JCGM 100:2008, 5.1.6).
+    """
+    energy_j = time_s.median * power_w.median
+    if energy_j == 0:
+        return Interval.exact(0.0)
+    below = math.hypot(*(1 - factor.low / factor.median for factor in (time_s, power_w)))
+    above = math.hypot(*(factor.high / factor.median - 1 for factor in (time_s, power_w)))
+    return Interval(
+        median=energy_j, low=max(0.0, energy_j * (1 - below)), high=energy_j * (1 + above)
+    )
+
+
+def _correlation(values: Sequence[Sequence[float]]) -> float:
+    """Mean correlation of two ops over sittings, weighted by their spreads; 0 if none is known.
+
+    The variance of a sum is (1 - ρ) Σσ² + ρ (Σσ)², which is solved for ρ.
+    """
+    counts = {len(own) for own in values}
+    if len(counts) != 1 or counts.pop() < FEWEST_SITTINGS:
+        return 0.0
+    table = np.array(values)
+    apart = float(table.var(axis=1, ddof=1).sum())
+    together = float(table.std(axis=1, ddof=1).sum()) ** 2
+    if together <= apart:
+        return 0.0
+    total = float(table.sum(axis=0).var(ddof=1))
+    return min(1.0, max(0.0, (total - apart) / (together - apart)))

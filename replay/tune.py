@@ -1,0 +1,269 @@
+"""Solve, run, correct the costs, and solve again, until nothing changes by more than the noise.
+
+Each round solves with the costs that the rounds before it have measured, and runs the schedule. The
+run is watched; it is one more sitting of the ops in their places (:mod:`replay.context`), in the
+context that counts: that of the schedule. The rounds end when the schedule of the round before is
+as good as the best under the corrected costs, within the interval of its energy, and its time was
+predicted within its interval. All rounds are kept::
+
+    start.yaml              the profile that the first round solves with
+    round-1/                the files of a run: schedule, graph, report, trained values
+    round-1/corrected.yaml  the profile after it; written last, so that its round is finished
+    best.json               the schedule that took the least energy when it was run; its graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devices.documents.document import dump_yaml, read_yaml, write_atomically
+from devices.errors import InputError, MeasurementInvalid
+from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
+from devices.replay import ReplayReport
+from replay.context import WatchedSitting, counting_steps, step_costs, with_step_costs
+from replay.directory import SCHEDULE, StoredRun
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from networks.training.step import TrainingStep
+    from solver.options import SolverOptions
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Budget, Schedule
+
+_START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
+
+# Steps a day of the wear in reports, as ``run`` has it by default.
+_STEPS_PER_DAY = 1000.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to tune: a training step on a board under a budget, in at most ``rounds`` rounds.
+
+    Attributes:
+        description: the board.
+        network: the network of ``step``, as a profile states it.
+        step: its training step.
+        budget: limits of the schedules.
+        solver: options of each search.
+        rounds: most rounds.
+        steps: steps of each run.
+    """
+
+    description: DeviceDescription
+    network: ProfiledNetwork
+    step: TrainingStep
+    budget: Budget
+    solver: SolverOptions
+    rounds: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round: its number from 1, its run, and the profile with the corrected costs."""
+
+    number: int
+    run: StoredRun
+    corrected: DeviceProfile
+
+    @property
+    def report(self) -> ReplayReport:
+        return self.run.report
+
+    @property
+    def corrected_file(self) -> Path:
+        """File of the profile with the corrected costs."""
+        return self.run.directory / _CORRECTED
+
+    @property
+    def measured_cost(self) -> float:
+        """Measured joules of a step; seconds where no meter and no nominal power gives joules."""
+        figure = self.report.energy_j or self.report.time_s
+        return figure.measured.median
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Result of tuning: all rounds, and whether they ended because nothing changes any more."""
+
+    rounds: tuple[Round, ...]
+    converged: bool
+
+    @property
+    def best(self) -> Round:
+        """The round whose schedule took the least energy when it was run."""
+        return min(self.rounds, key=lambda each: each.measured_cost)
+
+
+def tune(
+    request: Request,
+    profile: DeviceProfile,
+    directory: Path,
+    progress: Callable[[str], None],
+    on_round: Callable[[Round], None],
+) -> Tuned:
+    """Solve and run in rounds; finished rounds in ``directory`` are taken from there.
+
+    Args:
+        request: what to tune.
+        profile: costs to begin with. The step is watched first if the profile has not watched it.
+        directory: directory of the rounds, new or from an interrupted call.
+        progress: called with one line for each phase.
+        on_round: called with each finished round.
+
+    Raises:
+        InputError: ``directory`` was begun with another profile.
+        MeasurementInvalid: no schedule was found, or no watched step was undisturbed.
+        JoulewrightError: solving or running failed.
+    """
+    profile = _start(request, profile, directory, progress)
+    rounds: list[Round] = []
+    while len(rounds) < request.rounds:
+        number = len(rounds) + 1
+        kept = _finished(directory, number)
+        if kept is None:
+            graph, schedule = _solved(request, profile, rounds, progress)
+            if rounds and _is_settled(rounds[-1], graph, schedule):
+                return _ended(directory, rounds, converged=True)
+            kept = _round(request, profile, graph, schedule, directory, number, progress)
+        rounds.append(kept)
+        profile = kept.corrected
+        on_round(kept)
+    return _ended(directory, rounds, converged=False)
+
+
+def _ended(directory: Path, rounds: list[Round], *, converged: bool) -> Tuned:
+    from solver.files.solved import write_solved
+
+    tuned = Tuned(tuple(rounds), converged)
+    write_solved(directory / _BEST, tuned.best.run.graph, tuned.best.run.schedule)
+    return tuned
+
+
+def best_file(directory: Path) -> Path:
+    """File of the best schedule, beside its graph."""
+    return directory / _BEST
+
+
+def _start(
+    request: Request, profile: DeviceProfile, directory: Path, progress: Callable[[str], None]
+) -> DeviceProfile:
+    """The profile to begin with, with costs in places; that of an interrupted call if there is one.
+
+    Raises:
+        InputError: the interrupted call began with another profile.
+    """
+    from replay.watch import watch_step
+
+    file = directory / _START
+    if file.exists():
+        begun = read_yaml(file, DeviceProfile)
+        if begun.created != profile.created or begun.operations != profile.operations:
+            raise InputError(
+                f"{directory}: was begun with another profile of {begun.name},"
+                f" created {begun.created}",
+                remedy="remove that directory, or name another one with --out",
+            )
+        return begun
+    if not any(costs.network == request.network for costs in profile.step_costs):
+        costs = watch_step(request.description, request.network, profile, progress)
+        profile = with_step_costs(profile, costs)
+    write_atomically(file, dump_yaml(profile))
+    return profile
+
+
+def _finished(directory: Path, number: int) -> Round | None:
+    own = _directory(directory, number)
+    if not (own / _CORRECTED).exists():
+        return None
+    return Round(number, StoredRun.read(own), read_yaml(own / _CORRECTED, DeviceProfile))
+
+
+def _directory(directory: Path, number: int) -> Path:
+    return directory / f"round-{number}"
+
+
+def _solved(
+    request: Request,
+    profile: DeviceProfile,
+    rounds: list[Round],
+    progress: Callable[[str], None],
+) -> tuple[CostedGraph, Schedule]:
+    """Solve with the costs known by now, from the schedules of all rounds."""
+    from solver.costing.costing import cost_graph
+    from solver.solving.solving import solve_graph
+
+    graph = cost_graph(request.step, profile).graph
+    progress(f"round {len(rounds) + 1}: solving")
+    schedule = solve_graph(
+        graph,
+        request.budget,
+        request.solver,
+        starts=[each.run.schedule.actions for each in rounds],
+    )
+    if not schedule.actions:
+        raise MeasurementInvalid(
+            f"{graph.name}: {schedule.status.replace('_', ' ')} within"
+            f" {request.budget.ram_bytes} bytes of RAM; solve says what would do"
+        )
+    return graph, schedule
+
+
+def _is_settled(last: Round, graph: CostedGraph, schedule: Schedule) -> bool:
+    """Whether the last round was predicted, and no schedule improves on its own beyond the noise.
+
+    Energies are compared under the same, corrected costs.
+    """
+    from replay.expectation import expected_step
+    from solver.referee.referee import replay
+
+    before = last.run.schedule
+    if not last.report.time_s.is_held:
+        return False
+    energy_j = expected_step(graph, schedule).energy_j
+    kept_j = replay(graph, before.actions, before.budget.covers).energy_j
+    return kept_j - energy_j.median <= energy_j.high - energy_j.median
+
+
+def _round(
+    request: Request,
+    profile: DeviceProfile,
+    graph: CostedGraph,
+    schedule: Schedule,
+    directory: Path,
+    number: int,
+    progress: Callable[[str], None],
+) -> Round:
+    """Run a schedule, correct the costs, and keep everything."""
+    from replay.expectation import expected_step
+    from replay.run_report import run_report
+    from replay.runs import Subject, replay_schedule, training_on
+
+    own = _directory(directory, number)
+    subject = Subject(request.description, request.step, graph, schedule)
+    expected = expected_step(graph, schedule)
+    training = training_on(request.step, None, request.steps, seed=number)
+    replayed = replay_schedule(
+        subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
+    )
+    report = run_report(subject, str(own / SCHEDULE), replayed, expected, number, _STEPS_PER_DAY)
+    steps = counting_steps(replayed.watched)
+    if not steps:
+        raise MeasurementInvalid(
+            f"{request.description.name}: no watched step of round {number} was undisturbed. End"
+            " other programs, and start the same command again: finished rounds are kept"
+        )
+    words = f"{schedule.budget.ram_bytes} bytes of RAM, round {number}"
+    sitting = WatchedSitting.of(replayed.plan, steps, graph, profile, words)
+    before = next(each for each in profile.step_costs if each.network == request.network)
+    keys = {op.name: op.spec.key for op in request.step.ops}
+    costs: StepCosts = step_costs(profile, request.network, keys, [sitting], before)
+    corrected = with_step_costs(profile, costs)
+    run = StoredRun(own, report, schedule, graph)
+    run.write(replayed.timed.values, request.step)
+    write_atomically(own / _CORRECTED, dump_yaml(corrected))
+    return Round(number, run, corrected)

@@ -1,0 +1,263 @@
+"""Watch a network's training step on its board, in several sittings, for the costs in its places.
+
+The step runs as it is, where it fits into RAM, and as schedules with less RAM: those recompute, and
+put other ops before each op. A microcontroller whose RAM the step exceeds runs schedules only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devices.errors import MeasurementInvalid, RequestRefused
+from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
+from profiler.run.options import ProfileOptions
+from replay.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
+from replay.refine import measured_build
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.operation import OpSpec
+    from devices.plan import ExecutionPlan
+    from devices.replay import MeasuredStep
+    from networks.kinds import Place
+    from networks.training.step import TrainingStep
+    from replay.running.session import ReplaySession
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
+
+Progress = Callable[[str], None]
+
+SITTINGS, STEPS = 9, 10
+"""Sittings, and watched steps of each, of a step that is short enough."""
+
+FEWEST_STEPS = 3
+"""Steps of a sitting of a long step: the fewest whose median leaves out a disturbed one."""
+
+LIMIT_S = 120.0
+"""Predicted seconds of all watched steps, beyond which there are fewer steps, then sittings."""
+
+_SHARES = (0.7, 0.4)
+"""RAM of the schedules that are watched beside the whole step, as shares of its peak."""
+
+_SHARES_OF_BOARD = (0.95, 0.8)
+"""RAM of the schedules that are watched in its place, as shares of the board's.
+
+A plan in the firmware of a microcontroller leaves a little less than the profiler's firmware does.
+"""
+
+_SOLVE_S = 5.0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to run the step: a schedule, or the step as it is (None)."""
+
+    step: TrainingStep
+    graph: CostedGraph
+    schedule: Schedule | None
+
+    def plan(self, workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
+        from replay.lowering.lowering import lower, unscheduled
+
+        if self.schedule is None:
+            return unscheduled(self.step, workspace_bytes)
+        return lower(self.step, self.graph, self.schedule, workspace_bytes)
+
+    @property
+    def words(self) -> str:
+        if self.schedule is None:
+            return "unscheduled"
+        return f"{self.schedule.budget.ram_bytes} bytes of RAM"
+
+    @property
+    def time_s(self) -> float:
+        if self.schedule is None or self.schedule.time_s is None:
+            return sum(op.time_s for op in self.graph.ops)
+        return self.schedule.time_s
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Sittings of each way, steps of each sitting, and bytes that a way may write to storage."""
+
+    sittings: int
+    steps: int
+    written_bytes: int
+
+    def allows(self, written_bytes_a_step: int) -> bool:
+        return self.sittings * self.steps * written_bytes_a_step <= self.written_bytes
+
+
+def watch_step(
+    description: DeviceDescription,
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    progress: Progress,
+    *,
+    storage_budget_bytes: int = ProfileOptions.storage_budget_bytes,
+    first_seed: int = 1,
+) -> StepCosts:
+    """Watch a network's training step.
+
+    Args:
+        description: the board.
+        network: the network, as a profile states it.
+        profile: costs of the operations by themselves.
+        progress: called with one line for each phase.
+        storage_budget_bytes: most bytes that may be written to storage. A schedule whose sittings
+            would write more than its share is not run.
+        first_seed: seed of the data and initial values of the first sitting; each sitting has its
+            own.
+
+    Returns:
+        Costs of the ops in their places of the step.
+
+    Raises:
+        RequestRefused: the board has other kernels now, or pages in a way that replays do not.
+        CostingError: the profile has no energies, so that no schedule can be found.
+        MeasurementInvalid: no schedule fits, or too few sittings were undisturbed.
+        ReplayFailed: a step failed on the board.
+        JoulewrightError: opening the board or the meter failed.
+    """
+    ways = _ways(network, profile, progress)
+    if not ways:
+        raise MeasurementInvalid(
+            f"{description.name}: no schedule of {network.model} was found within"
+            f" {profile.board.usable_bytes} bytes of RAM"
+        )
+    sittings: list[WatchedSitting] = []
+    # A microcontroller has room for one plan.
+    groups = [[way] for way in ways] if description.firmware is not None else [ways]
+    step_s = max(way.time_s for way in ways)
+    count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
+    steps = max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
+    # As many for each schedule, so that none counts more.
+    rounds = -(-count // len(ways))
+    seeds = itertools.count(first_seed)
+    refused: RequestRefused | None = None
+    for group in groups:
+        try:
+            sittings += _sittings(
+                description,
+                group,
+                _Extent(rounds, steps, storage_budget_bytes // len(ways)),
+                profile,
+                seeds.__next__,
+                progress,
+            )
+        except RequestRefused as refusal:
+            refused = refusal  # a plan is too large; others may be smaller
+    if len(sittings) < FEWEST_SITTINGS:
+        raise refused or MeasurementInvalid(
+            f"{description.name}: {len(sittings)} sittings of {network.model} were undisturbed,"
+            f" {FEWEST_SITTINGS} are needed"
+        )
+    keys = {op.name: op.spec.key for op in ways[0].step.ops}
+    return step_costs(profile, network, keys, sittings)
+
+
+def _sittings(
+    description: DeviceDescription,
+    ways: Sequence[_Way],
+    extent: _Extent,
+    profile: DeviceProfile,
+    next_seed: Callable[[], int],
+    progress: Progress,
+) -> list[WatchedSitting]:
+    from replay.running.opening import open_replay
+    from replay.runs import written_bytes_a_step
+
+    build = measured_build(profile)
+    opened = open_replay(
+        description,
+        ways[0].step.distinct_specs,
+        lambda workspace_bytes: [way.plan(workspace_bytes) for way in ways],
+        progress,
+        kernels_sha256=build.kernels_sha256,
+        matmul=build.matmul,
+    )
+    found = []
+    with opened as session:
+        allowed = [
+            index
+            for index, plan in enumerate(session.plans)
+            if extent.allows(written_bytes_a_step(plan, description))
+        ]
+        for index in allowed * extent.sittings:
+            progress(f"watching {extent.steps} steps, {ways[index].words}")
+            steps_run = _watched(session, index, ways[index], extent.steps, next_seed())
+            if steps_run:
+                way = ways[index]
+                plan = session.plans[index]
+                found.append(WatchedSitting.of(plan, steps_run, way.graph, profile, way.words))
+    return found
+
+
+def _watched(
+    session: ReplaySession, index: int, way: _Way, steps: int, seed: int
+) -> Sequence[MeasuredStep]:
+    """Run watched steps in a process of their own, and return those that count."""
+    from networks.data import generated_batches
+    from networks.training.initial import initial_values
+
+    batches = generated_batches(way.step, steps * way.step.batch, seed)
+    record = session.run(
+        index,
+        initial_values(way.step, seed),
+        [batches.batch(number) for number in range(steps)],
+        steps=steps,
+        watched=True,
+        expected_step_s=way.time_s,
+    )
+    return counting_steps(record)
+
+
+def _ways(network: ProfiledNetwork, profile: DeviceProfile, progress: Progress) -> list[_Way]:
+    """Ways to run the step in the board's RAM, with parameters in storage only if they must be."""
+    from networks.models import step_of
+
+    homes: tuple[Place, ...] = ("ram",) if profile.storage is None else ("ram", "storage")
+    for home in homes:
+        if ways := _ways_of(step_of(network, home), profile, progress):
+            return ways
+    return []
+
+
+def _ways_of(step: TrainingStep, profile: DeviceProfile, progress: Progress) -> list[_Way]:
+    from replay.lowering.lowering import unscheduled
+    from solver.constructed import keep_everything
+    from solver.costing.costing import cost_graph
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
+
+    graph = cost_graph(step, profile).graph
+    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    workspace = {
+        op.spec: cost.workspace_bytes for op, cost in zip(step.ops, graph.ops, strict=True)
+    }
+    usable_bytes = profile.board.usable_bytes
+    ways = []
+    if unscheduled(step, workspace).arena_bytes <= usable_bytes and step.parameters_in == "ram":
+        ways.append(_Way(step, graph, None))
+        budgets = [int(share * peak_bytes) for share in _SHARES]
+    else:
+        budgets = [int(share * min(usable_bytes, peak_bytes)) for share in _SHARES_OF_BOARD]
+    for budget_bytes in budgets:
+        progress(f"solving for {budget_bytes} bytes of RAM")
+        # Transfers only where nothing else fits: they wear the storage.
+        for paging in (False, True) if profile.storage is not None else (False,):
+            schedule = solve_graph(
+                graph,
+                Budget(ram_bytes=budget_bytes, paging=paging),
+                SolverOptions(time_limit_s=_SOLVE_S, gap=0.01),
+                with_advice=False,
+            )
+            if schedule.actions:
+                ways.append(_Way(step, graph, schedule))
+                break
+    return ways

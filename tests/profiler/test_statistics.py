@@ -1,0 +1,126 @@
+"""Intervals of a later sitting: how often they hold it, on simulated sittings of known truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from devices.profile import Interval
+from profiler.statistics import later_intervals, median_interval
+
+VALUES = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=8)
+
+
+def sittings(seed: int, count: int, *, unlike: float, tails: bool = False) -> NDArray[np.float64]:
+    """Times of 40 operations in ``count`` sittings; operations have unlike spreads around 2 %.
+
+    With ``tails``, deviations have Student's distribution with 3 degrees of freedom.
+    """
+    rng = np.random.default_rng(seed)
+    times_s = 1e-4 * np.exp(2 * rng.standard_normal((40, 1)))
+    spreads = 0.02 * np.exp(unlike * rng.standard_normal((40, 1)))
+    deviations = rng.standard_t(3, (40, count)) if tails else rng.standard_normal((40, count))
+    drawn: NDArray[np.float64] = times_s * np.exp(spreads * deviations)
+    return drawn
+
+
+def coverage(
+    count: int,
+    *,
+    unlike: float,
+    method: Callable[[list[list[float]]], list[Interval]],
+    tails: bool = False,
+) -> float:
+    """Share of later sittings that lie in the intervals from ``count`` sittings."""
+    held = []
+    for seed in range(60):
+        drawn = sittings(seed, count + 1, unlike=unlike, tails=tails)
+        for interval, later in zip(method(drawn[:, :-1].tolist()), drawn[:, -1], strict=True):
+            held.append(interval.low <= later <= interval.high)
+    return float(np.mean(held))
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+@pytest.mark.parametrize("unlike", [0.0, 0.5, 1.0])
+def test_the_interval_holds_a_later_sitting(count: int, unlike: float) -> None:
+    assert 0.93 <= coverage(count, unlike=unlike, method=later_intervals) <= 0.975
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_the_interval_holds_a_later_sitting_of_a_board_with_long_tails(count: int) -> None:
+    assert coverage(count, unlike=0.5, method=later_intervals, tails=True) >= 0.93
+
+
+def test_the_bootstrap_of_the_median_does_not_hold_a_later_sitting() -> None:
+    """Of six sittings, the last one is the smallest or the largest in two cases of six."""
+
+    def bootstrap(figures: list[list[float]]) -> list[Interval]:
+        # The percentile interval of five values spans them; the bootstrap itself takes minutes.
+        spans = [Interval(median=float(np.median(v)), low=min(v), high=max(v)) for v in figures]
+        assert median_interval(figures[0], 0) == spans[0]
+        return spans
+
+    assert coverage(5, unlike=0.5, method=bootstrap) == pytest.approx(4 / 6, abs=0.03)
+
+
+def test_spreads_of_all_figures_narrow_the_intervals() -> None:
+    """Alone, three sittings know their spread so badly that Student's t is 4.3."""
+    drawn = sittings(0, 3, unlike=0.2).tolist()
+    together = later_intervals(drawn)
+    alone = [later_intervals([values])[0] for values in drawn]
+
+    def width(intervals: list[Interval]) -> float:
+        return float(np.median([math.log(i.high / i.low) for i in intervals]))
+
+    assert width(together) < 0.7 * width(alone)
+
+
+def test_figures_with_unlike_spreads_keep_their_own() -> None:
+    drawn = np.vstack([sittings(0, 5, unlike=0.0), sittings(1, 5, unlike=0.0) ** 10])
+    widths = [math.log(i.high / i.low) for i in later_intervals(drawn.tolist())]
+    assert np.median(widths[40:]) > 5 * np.median(widths[:40])
+
+
+def test_values_that_never_differ_have_the_resolution_of_a_window() -> None:
+    for found in later_intervals([[2e-3] * 5] * 4):
+        assert found.median == 2e-3
+        assert found.high - found.low == pytest.approx(2 * 5e-5 * 2e-3, rel=1e-3)
+
+
+def test_one_sitting_takes_its_spread_from_other_figures() -> None:
+    drawn = sittings(0, 5, unlike=0.0).tolist()
+    *_, found = later_intervals([*drawn, [1e-3]])
+    assert 0.02 < math.log(found.high / found.low) / 2 < 0.2
+    assert later_intervals([[1e-3]]) == [Interval.exact(1e-3)]
+
+
+def test_a_figure_without_values_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        later_intervals([[1.0], []])
+
+
+@given(st.lists(VALUES, min_size=1, max_size=6), st.floats(1e-3, 1e3))
+def test_intervals_hold_their_median_and_scale_with_the_unit(
+    figures: list[list[float]], unit: float
+) -> None:
+    found = later_intervals(figures)
+    scaled = later_intervals([[unit * value for value in values] for values in figures])
+    for interval, other, values in zip(found, scaled, figures, strict=True):
+        assert interval.median == pytest.approx(float(np.median(values)))
+        assert interval.low <= interval.median <= interval.high
+        for end in ("low", "high"):
+            assert getattr(other, end) == pytest.approx(unit * getattr(interval, end), rel=1e-6)
+
+
+@given(st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), min_size=1, max_size=5))
+def test_zeros_are_allowed(figures: list[list[float]]) -> None:
+    for interval, values in zip(later_intervals(figures), figures, strict=True):
+        assert interval.low <= interval.median <= interval.high
+        if 0.0 in values:
+            assert (interval.low, interval.high) == (0.0, max(values))

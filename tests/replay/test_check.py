@@ -1,0 +1,109 @@
+"""Coverage of the intervals of a profile, on simulated trials of known truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices.operation import OpSpec
+from devices.profile import Interval
+from replay.check import (
+    CheckedFigure,
+    check_report,
+    coverage,
+    stratified,
+    wilson,
+)
+from tests.support.graphs.profiles import made_up_profile
+
+RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
+INTERVAL = Interval(median=1.0, low=0.9, high=1.1)
+
+
+def figure(*values: float, what: str = "relu", interval: Interval = INTERVAL) -> CheckedFigure:
+    return CheckedFigure(what=what, kind=what, profile=interval, sittings_s=values)
+
+
+def trials(seed: int, share: float, *, figures: int = 60, sittings: int = 3) -> list[CheckedFigure]:
+    """Figures whose trials are held with a probability of ``share``."""
+    held = np.random.default_rng(seed).random((figures, sittings)) < share
+    return [figure(*np.where(own, 1.0, 2.0).tolist()) for own in held]
+
+
+def plainly(figures: list[CheckedFigure]) -> tuple[float, float, float]:
+    found = coverage(figures, lambda _: 1.0)
+    return found.share, found.low, found.high
+
+
+def test_trials_within_their_intervals_are_counted() -> None:
+    found = coverage([figure(1.0, 1.2, 0.9), figure(1.1, 1.0, 0.8)], lambda _: 1.0)
+    assert (found.held, found.trials) == (4, 6)
+    assert found.share == pytest.approx(4 / 6)
+
+
+def test_long_operations_weigh_more_by_time() -> None:
+    long = Interval(median=9.0, low=8.0, high=10.0)
+    figures = [figure(9.0, interval=long), figure(2.0)]
+    assert coverage(figures, lambda f: f.profile.median).share == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("share", [0.6, 0.95])
+def test_the_interval_of_the_coverage_holds_the_truth(share: float) -> None:
+    held = [
+        low <= share <= high for _, low, high in (plainly(trials(s, share)) for s in range(300))
+    ]
+    assert 0.93 <= np.mean(held) <= 0.99
+
+
+def test_a_board_that_is_slower_as_a_whole_says_less_about_its_intervals() -> None:
+    """All 60 trials of one sitting miss together: one event, not sixty."""
+    together = [figure(1.0, 2.0, 1.0) for _ in range(60)]
+    apart = [figure(*np.roll([1.0, 2.0, 1.0], n).tolist()) for n in range(60)]
+    assert plainly(together)[0] == pytest.approx(plainly(apart)[0])
+    assert plainly(apart)[2] < 0.75
+    assert plainly(together)[2] > 0.95
+
+
+@given(st.floats(0.0, 1.0), st.floats(1.0, 1e6))
+def test_wilsons_interval_holds_the_share(share: float, number: float) -> None:
+    low, high = wilson(share, number)
+    assert 0.0 <= low <= share + 1e-12
+    assert share - 1e-12 <= high <= 1.0
+
+
+def test_wilsons_interval_is_the_published_one() -> None:
+    """81 of 263: 0.255289 to 0.366241 (Newcombe 1998, table I, method 3)."""
+    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+
+
+def test_a_report_has_kinds_and_differences() -> None:
+    profile = made_up_profile([RELU, ADD])
+    figures = [figure(1.0, 1.0), figure(2.0, 2.0, what="add")]
+    report = check_report(profile, "bench", "2026-01-31T12:00:00+00:00", figures, 1)
+    assert {kind: each.share for kind, each in report.kinds.items()} == {"add": 0.0, "relu": 1.0}
+    assert report.difference == pytest.approx(0.5)
+    assert report.unchecked == 1
+
+
+@pytest.mark.parametrize(("share", "below"), [(0.95, False), (0.5, True)])
+def test_only_a_coverage_that_is_clearly_lower_fails(share: float, below: bool) -> None:
+    assert coverage(trials(0, share), lambda _: 1.0).is_clearly_below_the_claim == below
+
+
+def test_a_sample_has_every_kind_before_any_twice() -> None:
+    specs = [
+        OpSpec.of(kind, elements=4**n)
+        for kind in ("relu.forward", "add.forward")
+        for n in range(8, 15)
+    ]
+    profile = made_up_profile(specs)
+    chosen = stratified(profile, lambda _: 1.0, 6.0)
+    assert sorted(spec.kind for spec in chosen) == ["add.forward"] * 3 + ["relu.forward"] * 3
+    relus = sorted(spec.attributes["elements"] for spec in chosen if spec.kind == "relu.forward")
+    assert [round(math.log(size, 4)) for size in relus] == [9, 11, 13]
+    assert len(stratified(profile, lambda _: 1.0, 1e9)) == len(specs)
+    assert len(stratified(profile, lambda _: 1.0, 0.1)) == 1

@@ -1,0 +1,225 @@
+"""Costs of ops in their places of a step, from simulated sittings whose truth is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices.operation import OpSpec
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
+from devices.profile import DeviceProfile, ProfiledNetwork, Sitting, StepCosts
+from devices.replay import MeasuredStep, Span
+from replay.context import (
+    FEWEST_SITTINGS,
+    WatchedSitting,
+    counting_steps,
+    step_costs,
+    with_step_costs,
+)
+from replay.running.measured import ReplayRecord
+from solver.problem.graph import CostedGraph, Op, Tensor
+from tests.support.graphs.profiles import made_up_profile
+
+RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
+NETWORK = ProfiledNetwork(model="chain", batch=1, optimizer="sgd")
+WHEN = "2026-01-31T12:00:00+00:00"
+
+
+def plan(*ops: str) -> ExecutionPlan:
+    """A plan that computes relu for each op, some of them again."""
+    actions = (Action(Compute(op, RELU, (0,), (0,), None, {})) for op in ops)
+    return ExecutionPlan("chain", arena_bytes=1024, inputs={}, kept=(), actions=tuple(actions))
+
+
+def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
+    starts = [math.fsum(times_s[:i]) for i in range(len(times_s))]
+    spans = tuple(Span(start, time_s) for start, time_s in zip(starts, times_s, strict=True))
+    return MeasuredStep(math.fsum(times_s), energy_j, spans)
+
+
+def sitting(op_s: dict[str, float], powers_w: tuple[float, ...] = ()) -> WatchedSitting:
+    return WatchedSitting(Sitting(schedule="chain", steps=10, measured=WHEN), op_s, powers_w)
+
+
+def costs_of(
+    values: list[list[float]], profile: DeviceProfile | None = None, before: StepCosts | None = None
+) -> StepCosts:
+    """Costs of ops a0, a1, …; ``values`` has the seconds of each op in each sitting."""
+    names = [f"a{number}" for number in range(len(values))]
+    sittings = [sitting(dict(zip(names, own, strict=True))) for own in zip(*values, strict=True)]
+    keys = dict.fromkeys(names, RELU.key)
+    return step_costs(profile or made_up_profile([RELU]), NETWORK, keys, sittings, before)
+
+
+def simulated(seed: int, sittings: int, *, common: float, ops: int = 30) -> list[list[float]]:
+    """Seconds of ops in sittings; ``common`` is the share of variance that all ops have in common.
+
+    The spread of an op is 5 %, in the median.
+    """
+    rng = np.random.default_rng(seed)
+    times_s = 1e-3 * np.exp(rng.standard_normal((ops, 1)))
+    together = math.sqrt(common) * rng.standard_normal((1, sittings))
+    apart = math.sqrt(1 - common) * rng.standard_normal((ops, sittings))
+    drawn: list[list[float]] = (times_s * np.exp(0.05 * (together + apart))).tolist()
+    return drawn
+
+
+# --- a sitting ------------------------------------------------------------------------------------
+
+TIMES = st.floats(1e-6, 1.0)
+
+
+@given(st.lists(st.tuples(TIMES, TIMES, TIMES), min_size=1, max_size=9))
+def test_the_executions_of_an_op_add_up_to_their_time_in_a_step(
+    times: list[tuple[float, float, float]],
+) -> None:
+    steps = [measured(*own) for own in times]
+    found = WatchedSitting.of(plan("f", "g", "f"), steps, PAGED, made_up_profile([RELU]), "chain")
+    assert 2 * found.op_s["f"] == pytest.approx(float(np.median([a + c for a, _, c in times])))
+    assert found.op_s["g"] == pytest.approx(float(np.median([b for _, b, _ in times])))
+    assert found.record.steps == len(times)
+
+
+def record(steps: Sequence[MeasuredStep], elapsed_s: Sequence[float]) -> ReplayRecord:
+    return ReplayRecord(
+        plan=plan("f"),
+        steps=tuple(steps),
+        elapsed_s=tuple(elapsed_s),
+        disturbed={0: "the frequency went from 1000 to 500 kHz"},
+        unmetered={},
+        counters=None,
+        memory=None,
+        power=None,
+        losses=(),
+        values={},
+    )
+
+
+def test_steps_that_other_programs_delayed_count_only_where_no_others_do() -> None:
+    steps = [measured(1e-3)] * 6
+    mostly_quiet = [1e-3, 1e-3, 1e-3, 1e-3, 5e-3, 5e-3]
+    assert len(counting_steps(record(steps, mostly_quiet))) == 3
+    assert len(counting_steps(record(steps, [5e-3] * 6))) == 5
+
+
+PAGED = CostedGraph(
+    name="chain",
+    ops=(
+        Op(name="f", kind="f", phase="forward", reads=(), writes=("a",), time_s=1.0, energy_j=1.0),
+    ),
+    tensors=(Tensor(name="a", bytes=8192, kind="activation"),),
+)
+
+
+def test_transfers_are_compared_with_their_law() -> None:
+    profile = made_up_profile([RELU])
+    assert profile.storage is not None
+    block = ArenaRange(0, 8192)
+    transfers = (PageOut("a", block, slot=0), PageIn("a", block, slot=0, of="this step"))
+    paging = ExecutionPlan(
+        name="chain",
+        arena_bytes=8192,
+        inputs={},
+        kept=(),
+        actions=tuple(Action(does, schedule_index=n) for n, does in enumerate(transfers)),
+    )
+    out_s, in_s = profile.storage.write_cost(8192)[0], profile.storage.read_cost(8192)[0]
+    steps = [measured(1.5 * out_s, 1.1 * in_s)] * 5
+    sittings = [
+        WatchedSitting.of(paging, steps, PAGED, profile, "chain") for _ in range(FEWEST_SITTINGS)
+    ]
+    ((alone_s, in_step_s),) = sittings[0].record.page_out
+    assert in_step_s == pytest.approx(1.5 * alone_s)
+    corrected = with_step_costs(profile, step_costs(profile, NETWORK, {}, sittings)).storage
+    assert corrected is not None
+    assert corrected.write_cost(8192)[0] == pytest.approx(1.5 * out_s)
+    assert corrected.read_cost(8192)[0] == pytest.approx(1.1 * in_s)
+    again = WatchedSitting.of(
+        paging, steps, PAGED, profile.changed(storage=corrected), "chain"
+    ).record
+    assert again == sittings[0].record.model_copy(update={"measured": again.measured})
+
+
+def test_the_interval_of_transfers_holds_single_ones() -> None:
+    """A step's transfers take 1.2 times as long in all, single ones 1 to 2 times."""
+    factors = [1.0, 1.1, 1.2, 1.5, 2.0]
+    own = Sitting(
+        schedule="chain",
+        steps=3,
+        measured=WHEN,
+        page_in=tuple((1.0 / factor, 1.2) for factor in factors),
+    )
+    costs = step_costs(made_up_profile([RELU]), NETWORK, {}, [WatchedSitting(own, {}, ())] * 3)
+    storage = with_step_costs(made_up_profile([RELU]), costs).storage
+    assert storage is not None
+    assert storage.write.in_steps is None
+    found = storage.read.in_steps
+    assert found is not None
+    assert found.low < 1.2
+    assert found.high > 2.0 * 1.2
+    assert found.median == pytest.approx(len(factors) * 1.2 / sum(1.0 / f for f in factors))
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_a_place_holds_a_later_sitting() -> None:
+    held = []
+    for seed in range(60):
+        drawn = np.array(simulated(seed, 7, common=0.3))
+        places = costs_of(drawn[:, :-1].tolist()).places
+        held += [
+            place.time_s.low <= later <= place.time_s.high
+            for place, later in zip(places, drawn[:, -1], strict=True)
+        ]
+    assert 0.93 <= np.mean(held) <= 0.97
+
+
+@pytest.mark.parametrize("common", [0.0, 0.5, 1.0])
+def test_the_correlation_is_that_of_the_sittings(common: float) -> None:
+    found = [costs_of(simulated(s, 6, common=common)).correlation for s in range(40)]
+    assert np.mean(found) == pytest.approx(common, abs=0.12)
+
+
+def test_places_that_never_differ_have_no_correlation() -> None:
+    found = costs_of([[1e-3] * 6, [2e-3] * 6])
+    assert found.correlation == 0.0
+    assert [place.time_s.high for place in found.places] == pytest.approx([1e-3, 2e-3], rel=1e-4)
+
+
+def test_later_sittings_are_added_to_earlier_ones() -> None:
+    drawn = np.array(simulated(0, 9, common=0.3))
+    first = costs_of(drawn[:, :6].tolist())
+    both = costs_of(drawn[:, 6:].tolist(), before=first)
+    at_once = costs_of(drawn.tolist())
+    assert both == at_once
+    assert len(both.sittings) == 9
+
+
+def test_an_estimated_energy_is_nominal_power_times_time() -> None:
+    found = costs_of(simulated(0, 6, common=0.3), made_up_profile([RELU], "estimated", 3.0))
+    assert found.power == "nominal"
+    for place in found.places:
+        assert place.energy_j is not None
+        for end in ("low", "median", "high"):
+            assert getattr(place.energy_j, end) == pytest.approx(3 * getattr(place.time_s, end))
+
+
+def test_a_measured_energy_is_the_power_of_the_steps_times_time() -> None:
+    profile = made_up_profile([RELU], "measured")
+    sittings = [sitting({"f": 1e-3 + 1e-6 * n}, (2.0, 2.1, 1.9)) for n in range(6)]
+    (place,) = step_costs(profile, NETWORK, {"f": RELU.key}, sittings).places
+    assert place.energy_j is not None
+    assert place.energy_j.median == pytest.approx(2.0 * place.time_s.median)
+    assert place.energy_j.high / place.energy_j.median > place.time_s.high / place.time_s.median
+
+
+def test_an_operation_that_was_not_measured_by_itself_has_no_energy() -> None:
+    sittings = [sitting({"f": 1e-3}) for _ in range(3)]
+    (place,) = step_costs(made_up_profile([RELU]), NETWORK, {"f": ADD.key}, sittings).places
+    assert place.energy_j is None

@@ -1,0 +1,144 @@
+"""Costs that hold, from profile to tuned schedule, on an emulated Cortex-M3.
+
+An instruction takes a fixed time there, whatever this computer does, so that nothing but the data
+differs from one run to the next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from benchmarks.replay.costs import costs_page
+from devices.documents.document import dump_yaml, read_json, read_yaml
+from devices.profile import DeviceProfile
+from devices.replay import ReplayReport
+from replay.check import CheckReport
+from replay.watch import SITTINGS
+
+pytestmark = [
+    pytest.mark.emulated,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("own_boards"),
+]
+
+DEVICE = ("--device", "emulated-m3-sd")
+
+Say = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path:
+    """Results with a profile of digits; what its storage costs is not needed."""
+    results = tmp_path_factory.mktemp("results")
+    model = ("--model", "digits", "--batch", "1", "--no-storage", "--blocks", "2")
+    assert cli.main(["profile", *DEVICE, *model, "--results", str(results)]) == 0
+    return results
+
+
+@pytest.fixture
+def say(profiled: Path, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command on the profiled board and return its document."""
+
+    def run(*words: str, code: int = 0) -> dict[str, Any]:
+        capsys.readouterr()
+        assert cli.main([*words, "--results", str(profiled), "--json"]) == code
+        document: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return document
+
+    return run
+
+
+def profile_in(results: Path) -> DeviceProfile:
+    return read_yaml(results / "profiles" / "emulated-m3-sd.yaml", DeviceProfile)
+
+
+def test_a_profile_has_the_cost_of_every_op_in_its_place(profiled: Path) -> None:
+    (costs,) = profile_in(profiled).step_costs
+    assert costs.network.model == "digits"
+    assert len(costs.sittings) >= SITTINGS
+    schedules = {sitting.schedule for sitting in costs.sittings}
+    assert "unscheduled" in schedules
+    assert len(schedules) == 2  # without storage, 40 % of the RAM is too little
+    by_key = {operation.op: operation.warm for operation in profile_in(profiled).operations}
+    ratios = [place.time_s.median / by_key[place.key].time_s.median for place in costs.places]
+    assert min(ratios) < 0.95  # zeros after a ReLU take fewer instructions
+
+
+def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say) -> None:
+    schedule = profiled / "schedule.json"
+    budget = ("--ram-budget", "60%", "--time-limit", "5")
+    say("solve", "--profile", "emulated-m3-sd", *budget, "--out", str(schedule))
+    report = ReplayReport.model_validate(
+        say("run", *DEVICE, "--schedule", str(schedule), "--steps", "5")
+    )
+    assert report.time_s.is_held
+    assert abs(report.time_s.difference or 0.0) < 0.01
+    # 95 % are expected; of 75 actions, 87 % or fewer are held once in a thousand runs.
+    assert report.held_actions > 0.87 * len(report.actions)
+    (table,) = costs_page([profiled], versions=()).tables
+    held = {row[0]: float(row[1].removesuffix(" %")) for row in table.rows}
+    assert held["place"] == pytest.approx(100 * report.held_actions / len(report.actions), abs=0.1)
+    assert held["by itself"] < 0.5 * held["place"]
+
+
+def test_a_check_confirms_the_intervals(profiled: Path, say: Say) -> None:
+    report = CheckReport.model_validate(say("check", *DEVICE, "--blocks", "1"))
+    assert report.overall.high >= 0.95
+    assert report.difference < 0.01
+    assert report.unchecked == 0
+    assert any(kind.startswith("in place: ") for kind in report.kinds)
+    (file,) = (profiled / "checks").glob("emulated-m3-sd.*.json")
+    assert read_json(file, CheckReport) == report
+
+
+def test_a_check_notices_intervals_that_do_not_hold(profiled: Path, say: Say) -> None:
+    """A profile of a board that is twice as fast; a few operations suffice."""
+    profile = profile_in(profiled)
+    faster = [
+        operation.model_copy(
+            update={
+                state: operation.isolated(state).model_copy(
+                    update={"time_s": operation.isolated(state).time_s.scaled(0.5)}
+                )
+                for state in ("warm", "cold")
+            }
+        )
+        for operation in profile.operations
+    ]
+    file = profiled / "faster.yaml"
+    file.write_text(dump_yaml(profile.changed(operations=faster)))
+    words = ("--profile", str(file), "--blocks", "1", "--time-limit", "1")
+    report = CheckReport.model_validate(say("check", *DEVICE, *words, code=4))
+    assert report.overall.share < 0.2
+    assert report.difference == pytest.approx(1.0, abs=0.1)
+    assert report.unchecked > 0
+
+
+def test_rounds_of_tuning_are_kept_and_resumed(
+    profiled: Path, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = ("--ram-budget", "60%", "--time-limit", "5", "--steps", "3")
+    words = ("tune", *DEVICE, *budget, "--out", str(tmp_path / "tuned"))
+    once = say(*words, "--rounds", "1")
+    assert [each["run"] for each in once["rounds"]] == [str(tmp_path / "tuned" / "round-1")]
+    before = profile_in(profiled).step_costs[0]
+    after = read_yaml(Path(once["profile"]), DeviceProfile).step_costs[0]
+    assert len(after.sittings) == len(before.sittings) + 1
+    assert read_json(tmp_path / "tuned" / "round-1" / "replay.json", ReplayReport)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a finished round is not run again")
+
+    monkeypatch.setattr("replay.runs.replay_schedule", refuse)
+    assert say(*words, "--rounds", "1")["rounds"] == once["rounds"]
+    monkeypatch.undo()
+    twice = say(*words, "--rounds", "2")
+    assert twice["rounds"][0] == once["rounds"][0]
+    assert twice["settled"] or len(twice["rounds"]) == 2
+    assert Path(twice["schedule"]).exists()
