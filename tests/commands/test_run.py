@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import errno
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
