@@ -21,7 +21,7 @@
 #define TILE_FLOATS (TILE_DEPTH * TILE_COLUMNS)
 
 /* Limits of a part: floats of a tile, and output channels of one product with them as its depth. */
-#define PART_BLOCK (TILE_DEPTH / 4)
+#define PART_BLOCK 64
 
 /* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
