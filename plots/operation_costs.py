@@ -55,7 +55,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         ORANGE,
         frozenset(
             {
-                *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
+                *("relu", "relu_signs", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
                 *("hard_sigmoid", "hard_swish", "gelu_tanh", "elu", "softplus", "dropout"),
             }
         ),

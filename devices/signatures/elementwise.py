@@ -54,6 +54,30 @@ def _define_function(
 
 
 _define_function("relu", 1, "output")
+
+
+def _signs(a: Attributes) -> Operand:
+    return Operand("signs", (-(-a["elements"] // 32),), "index", 2**31 - 1)
+
+
+# What relu's gradient reads of the output: one bit for each element, 32 in a word.
+define(
+    KINDS,
+    "relu_signs.pack",
+    ELEMENTS,
+    vectors("output"),
+    lambda a: (_signs(a),),
+    per_element(1),
+)
+define(
+    KINDS,
+    "relu_signs.input_gradient",
+    ELEMENTS,
+    lambda a: (_signs(a), vector(a, "output_gradient")),
+    vectors("input_gradient"),
+    per_element(1),
+    in_place={"input_gradient": "output_gradient"},
+)
 _define_function("leaky_relu", 2, "output", ("slope",))  # slope >= 0: signs are kept
 _define_function("clamp", 2, "output", ("lowest", "highest"))
 _define_function("hard_sigmoid", 4, "output")

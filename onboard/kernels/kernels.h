@@ -347,6 +347,11 @@ void jw_leaky_relu_input_gradient(const jw_call *call);
 void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);
+/* output [elements] -> signs [elements / 32, rounded up], of relu: int32 words of a bit for each
+ * element */
+void jw_relu_signs_pack(const jw_call *call);
+/* signs, output_gradient [elements] -> input_gradient [elements] */
+void jw_relu_signs_input_gradient(const jw_call *call);
 
 /* Functions: input [elements] -> output [elements]; scalar of add_number: addend; of
  * multiply_number: factor; of elu: alpha */

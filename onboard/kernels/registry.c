@@ -142,6 +142,8 @@ const jw_kernel jw_kernels[] = {
     {"reduce.input_gradient", 4, 1, jw_reduce_input_gradient, NULL},
     {"relu.forward", 1, 0, jw_relu_forward, NULL},
     {"relu.input_gradient", 1, 0, jw_relu_input_gradient, NULL},
+    {"relu_signs.input_gradient", 1, 0, jw_relu_signs_input_gradient, NULL},
+    {"relu_signs.pack", 1, 0, jw_relu_signs_pack, NULL},
     {"rms_norm.forward", 2, 1, jw_rms_norm_forward, NULL},
     {"rms_norm.input_gradient", 2, 1, jw_rms_norm_input_gradient, NULL},
     {"rms_norm.parameter_gradient", 2, 1, jw_rms_norm_parameter_gradient, NULL},

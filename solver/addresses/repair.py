@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from solver.addresses.changes import changes
+from solver.addresses.eviction import evict_into_arena
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
@@ -56,8 +58,9 @@ def fit_into_arena(
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify it with both referees.
 
-    Tried in turn: ``actions`` as they are; small changes of them, cheapest first; schedules for
-    less RAM. The last step is skipped if changes cost no more than ``tolerance_j``.
+    Tried in turn: ``actions`` as they are; small changes of them, cheapest first; paging tensors
+    out of the way; schedules for less RAM. The last step is skipped if changes cost no more than
+    ``tolerance_j``.
 
     Args:
         problem: The problem.
@@ -78,6 +81,8 @@ def fit_into_arena(
     try:
         if not fitting.packs:
             fitting.change()
+        if not fitting.packs:
+            fitting.evict()
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again, limit)
     except KeyboardInterrupt:
@@ -123,6 +128,16 @@ class _Fitting:
             if self._fits(better):
                 return
             current = better
+
+    def evict(self) -> None:
+        """Page tensors out of the way of others."""
+        problem = self._problem
+        found = evict_into_arena(problem, self._first.actions)
+        if found is None:
+            return
+        with suppress(RefereeError):  # it is late
+            energy_j = verify(problem.graph, found[0], problem.budget).energy_j
+            self._offer(_Candidate(*found, energy_j, "paging tensors out of the way"))
 
     def solve(self, solve_again: SolveAgain, limit: TimeLimit) -> None:
         """Solve for less RAM until the result packs, then bisect for the most RAM that packs."""

@@ -58,7 +58,8 @@ def test_the_error_says_which_values_an_option_takes(
     command: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = said(capsys, command, option, "x")
-    assert re.search(rf"{option}.*: 'x' is not a (whole )?(number|fraction|course)", error)
+    what = "a (whole )?(number|fraction|course)|the size of a slice"
+    assert re.search(rf"{option}.*: 'x' is not ({what})", error)
     assert "invalid" not in error
 
 
@@ -105,7 +106,7 @@ def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
 def test_a_directory_where_a_file_is_to_be_written_is_found_before_the_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("solver.solving.solving.solve_graph", pytest.fail)
+    monkeypatch.setattr("commands.solve.choice.solve_graph", pytest.fail)
     Path("there").mkdir()
     words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--out", "there")
     assert said(capsys, *words).endswith("there: this is a directory, but a file is needed here")

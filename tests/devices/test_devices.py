@@ -33,7 +33,14 @@ from devices.errors import InputError
 from devices.library import resolve_profile
 from devices.meters import HwmonMeter
 from devices.operation import SIGNATURES, OpSpec
-from devices.profile import AffinePageCost, BoardIdentity, ComputeRates, DeviceProfile, StorageCosts
+from devices.profile import (
+    AffinePageCost,
+    BoardIdentity,
+    Build,
+    ComputeRates,
+    DeviceProfile,
+    StorageCosts,
+)
 from devices.published import load_published, published_flop, published_names
 
 SSH_BOARD = """\
@@ -892,6 +899,12 @@ def test_updates_and_accumulations_count_one_for_each_element_written() -> None:
     assert published_flop(OpSpec.of("gradient.accumulate", elements=9)) == 9
     statistics = OpSpec.of("batch_norm.statistics_update", batch=4, channels=9, plane=25)
     assert published_flop(statistics) == 18
+
+
+@pytest.mark.parametrize(("matmul", "keep"), [("in-tree", True), ("cblas", False)])
+def test_parts_have_the_bits_of_the_whole_unless_a_blas_sums(matmul: str, keep: bool) -> None:
+    build = Build(kernels_sha256="0" * 64, compiler="cc", flags=(), matmul=matmul, threads=1)
+    assert build.parts_keep_bits is keep
 
 
 @pytest.mark.parametrize("entry", ["forward", "parameter_gradient", "columns_gradient"])

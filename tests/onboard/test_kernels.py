@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from tests.support.onboard.kernels import (
+    DERIVED_KINDS,
     FLAGS,
     KERNELS,
-    PART_KINDS,
     WARNINGS,
     Array,
     FamilyCase,
@@ -174,8 +174,8 @@ def test_a_kernel_agrees_with_pytorch(
         assert_close(array, expected, f"{spec.key}: {operand.role}")
 
 
-def test_every_kind_but_dropout_and_parts_has_a_recorded_reference() -> None:
-    others = (*kinds_of("dropout"), *PART_KINDS)
+def test_every_kind_but_dropout_and_derived_ones_has_a_recorded_reference() -> None:
+    others = (*kinds_of("dropout"), *DERIVED_KINDS)
     assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(others)
 
 
@@ -719,8 +719,8 @@ def test_values_depend_on_the_operands_alone(kind: str, library: KernelLibrary) 
         library.run(spec, reads, scalars_for(spec), offset_bytes=offset) for offset in (0, 4, 36)
     ]
     for result in results:
-        for array, first in zip(result, results[0], strict=True):
-            assert np.all(np.isfinite(array))
+        for array, first, operand in zip(result, results[0], spec.writes, strict=True):
+            assert operand.fill == "index" or np.all(np.isfinite(array))
             assert array.tobytes() == first.tobytes()
 
 
@@ -848,6 +848,27 @@ def test_the_logarithm_is_accurate_to_a_unit_in_the_last_place(
     units = np.spacing(np.abs(exact).astype(np.float32))
     assert np.max(np.abs(y[:-3] - exact) / units) < 1.0
     np.testing.assert_array_equal(y[-3:], [0.0, np.inf, np.nan])
+
+
+@given(elements=st.integers(1, 200), seed=st.integers(0, 99))
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_the_gradient_of_relu_needs_one_bit_of_each_output(
+    elements: int, seed: int, library: KernelLibrary
+) -> None:
+    whole = OpSpec.of("relu.input_gradient", elements=elements)
+    pack = OpSpec.of("relu_signs.pack", elements=elements)
+    gradient = OpSpec.of("relu_signs.input_gradient", elements=elements)
+    output, output_gradient = (fill(operand, seed + i) for i, operand in enumerate(whole.reads))
+    for place, value in enumerate((0.0, -0.0, np.nan, np.inf, 1e-45)):
+        output[place::11] = value
+    output_gradient[::7] = -0.0
+    (signs,) = library.run(pack, [output])
+    assert signs.nbytes == -(-elements // 32) * 4
+    (found,) = library.run(gradient, [signs, output_gradient])
+    (expected,) = library.run(whole, [output, output_gradient])
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_softmax_survives_large_logits_and_masked_ones(library: KernelLibrary) -> None:

@@ -300,8 +300,12 @@ class FamilyCase:
         return "-".join((self.family, *(f"{value}" for value in self.attributes.values())))
 
 
-PART_KINDS = tuple(kind for kind in SIGNATURES if kind.partition(".")[0].endswith("_part"))
-"""Kinds whose reference is the whole operation."""
+DERIVED_KINDS = tuple(
+    kind
+    for kind in SIGNATURES
+    if kind.partition(".")[0] in {"conv2d_part", "linear_part", "relu_signs"}
+)
+"""Kinds whose reference is another kind, with the same bits."""
 
 
 def pointwise_sizes() -> dict[str, int]:

@@ -8,18 +8,20 @@
 #include "conv2d.h"
 #include "kernels.h"
 
-/* Limits of a tile's rows (channels times taps) and columns, and of the columns of products in parts
- * of an operation. */
+/* Limits of a tile's rows (channels times taps) and columns. */
 #if JW_SMALL_MEMORY
 #define TILE_DEPTH 64
 #define TILE_COLUMNS 32
-#define PART_COLUMNS 32
+#define PART_FLOATS 2048
 #else
 #define TILE_DEPTH 256
 #define TILE_COLUMNS 256
-#define PART_COLUMNS 64
+#define PART_FLOATS 16384
 #endif
 #define TILE_FLOATS (TILE_DEPTH * TILE_COLUMNS)
+
+/* Limits of a part: floats of a tile, and output channels of one product with them as its depth. */
+#define PART_BLOCK 64
 
 /* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
@@ -48,23 +50,27 @@ static int is_direct(const jw_conv *conv) {
  * are computed in parts where memory is scarce. */
 static void shrink(plan *p, jw_conv_role role) {
     const jw_conv *conv = &p->conv;
+    const jw_index positions = jw_min(p->images * p->rows * conv->x.out, TILE_DEPTH);
+    const jw_index columns = PART_FLOATS / jw_min(p->channels * conv->taps, TILE_DEPTH);
     if (p->staged || role == JW_CONV_COLUMNS || role == JW_CONV_POINTWISE) {
-        p->block = jw_min(p->block, PART_COLUMNS);
+        p->block = jw_min(p->block, PART_BLOCK);
     }
     switch (role) {
-    case JW_CONV_FORWARD: /* sums over the rows of the tile */
-    case JW_CONV_POINTWISE:
+    case JW_CONV_FORWARD: /* sums over the rows of a tile */
         if (p->staged) {
-            p->images = evenly(conv->batch, jw_min(p->images, PART_COLUMNS / conv->out_plane));
+            p->images = evenly(conv->batch, jw_min(p->images, columns / conv->out_plane));
         } else {
-            p->rows = evenly(conv->y.out, jw_min(p->rows, PART_COLUMNS / conv->x.out));
+            p->rows = evenly(conv->y.out, jw_min(p->rows, columns / conv->x.out));
         }
         break;
-    case JW_CONV_COLUMNS: /* they are no tile in the workspace */
+    case JW_CONV_POINTWISE: /* there are no tiles in the workspace */
+        break;
+    case JW_CONV_COLUMNS:
         p->channels = conv->group_in;
         break;
-    default: /* sums over the columns of the tile, or over taps */
-        p->channels = evenly(conv->group_in, jw_min(p->channels, PART_COLUMNS / conv->taps));
+    default: /* sums over the columns of a tile, or over taps */
+        p->channels =
+            evenly(conv->group_in, jw_min(p->channels, PART_FLOATS / positions / conv->taps));
     }
 }
 

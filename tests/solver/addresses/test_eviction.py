@@ -1,0 +1,70 @@
+"""Schedules that fit as a sum of bytes fit an arena, once tensors are paged out of the way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices.published import load_published
+from networks.models import build_model
+from solver.addresses.eviction import evict_into_arena
+from solver.addresses.plan import with_addresses
+from solver.constructed import keep_everything, page_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.costing.costing import cost_graph
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Action, Budget
+from solver.referee.addresses import verify_addresses
+from solver.referee.referee import verify
+from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
+
+
+def held_by_both_referees(problem: Problem, actions: tuple[Action, ...]) -> bool:
+    """Whether the schedule was made to fit; the referees verify it then."""
+    found = evict_into_arena(problem, actions)
+    if found is None:
+        return False
+    changed, plan = found
+    verify(problem.graph, changed, problem.budget)
+    placed = with_addresses(changed, plan)
+    arena_bytes = problem.budget.ram_bytes
+    assert plan.arena_bytes <= arena_bytes
+    verify_addresses(problem.graph, placed, plan.resident_address, arena_bytes, "all")
+    return True
+
+
+@given(case=tight_problems())
+@examples(100)
+def test_what_is_made_to_fit_is_a_valid_schedule(case: tuple[CostedGraph, Budget]) -> None:
+    graph, budget = case
+    problem = Problem(graph, budget.model_copy(update={"covers": "all", "deadline_s": None}))
+    actions = greedy_schedule(problem, thorough=False)
+    if actions is not None:
+        held_by_both_referees(problem, actions)
+
+
+@given(graph=small_graphs(), slack=st.integers(0, 8))
+@examples(100)
+def test_everything_that_is_kept_in_a_large_arena_stays(graph: CostedGraph, slack: int) -> None:
+    """Where each tensor has room of its own, nothing is paged out of the way."""
+    total = sum(tensor.bytes for tensor in graph.tensors)
+    workspace = max(op.workspace_bytes for op in graph.ops)
+    problem = Problem(graph, Budget(ram_bytes=2 * total + workspace + slack))
+    everything = keep_everything(graph)
+    found = evict_into_arena(problem, everything)
+    if found is not None:
+        assert found[0] == everything
+
+
+def test_a_step_in_slices_fits_where_its_largest_operation_does() -> None:
+    step = build_model("resnet8", parameters_in="storage", slices=32 << 10)
+    graph = cost_graph(step, load_published("m4")).graph
+    least, _ = least_ram_bytes(graph)
+    problem = Problem(graph, Budget(ram_bytes=least))
+    assert held_by_both_referees(problem, page_everything(problem))
+    problem = Problem(graph, Budget(ram_bytes=least + least // 4))
+    greedy = greedy_schedule(problem, thorough=False)
+    assert greedy is not None
+    assert held_by_both_referees(problem, greedy)
