@@ -27,9 +27,9 @@ import numpy as np
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import (
     AffinePageCost,
+    Cost,
     DeviceProfile,
     Interval,
-    OperationCost,
     PlaceCost,
     PowerInContext,
     ProfiledNetwork,
@@ -137,7 +137,11 @@ def step_costs(
     power: PowerInContext | None = None
     places = []
     for op, own, time_s in zip(ops, values, later_intervals(values), strict=True):
-        source, power_w = _power(profile, operations.get(keys[op]), in_steps)
+        source: PowerInContext | None = None
+        power_w: Interval | None = None
+        if (operation := operations.get(keys[op])) is not None:
+            isolated = operation.isolated(profile.cost_basis)
+            source, power_w = power_in_context(profile, isolated, in_steps)
         power = power or source
         places.append(
             PlaceCost(
@@ -214,19 +218,25 @@ def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
     return storage.model_copy(update={"read": read, "write": write})
 
 
-def _power(
-    profile: DeviceProfile, operation: OperationCost | None, in_steps: Interval | None
+def power_in_context(
+    profile: DeviceProfile, isolated: Cost, in_steps: Interval | None
 ) -> tuple[PowerInContext | None, Interval | None]:
-    """Source of an op's power, and the power in watts."""
-    isolated = None if operation is None else operation.isolated(profile.cost_basis)
-    if isolated is None or isolated.energy_j is None or isolated.time_s.median == 0:
+    """Source of an operation's power within a step, and the power in watts.
+
+    Args:
+        profile: the profile.
+        isolated: cost of the operation by itself.
+        in_steps: power of the steps; None where none was long enough for the meter. It is the
+            operation's power in isolation then.
+    """
+    if isolated.energy_j is None or isolated.time_s.median == 0:
         return None, None
-    alone_w = isolated.energy_j.median / isolated.time_s.median
-    if profile.energy_source == "measured" and in_steps is not None:
+    if profile.energy_source == "estimated":
+        nominal_w = isolated.energy_j.median / isolated.time_s.median
+        return "nominal", Interval.exact(nominal_w)
+    if in_steps is not None:
         return "mean of the steps", in_steps
-    if profile.energy_source == "measured":
-        return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
-    return "nominal", Interval.exact(alone_w)
+    return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
 
 
 def product(time_s: Interval, power_w: Interval) -> Interval:

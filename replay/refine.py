@@ -35,7 +35,7 @@ from devices.profile import (
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import median_interval
-from replay.context import product
+from replay.context import power_in_context, product
 from replay.reporting.timing import ScheduledActions
 
 FEWEST_STEPS = 10
@@ -305,7 +305,9 @@ def _context_cost(
     provenance: Provenance,
 ) -> ContextCost:
     time_s = executions.time_s(operation.op, steps)
-    power, power_w = _power(profile, operation.isolated(profile.cost_basis), steps)
+    powers_w = [step.energy_j / step.time_s for step in steps if step.energy_j is not None]
+    in_steps = median_interval(powers_w, _SEED) if powers_w else None
+    power, power_w = power_in_context(profile, operation.isolated(profile.cost_basis), in_steps)
     return ContextCost(
         time_s=time_s,
         energy_j=None if power_w is None else product(time_s, power_w),
@@ -316,24 +318,6 @@ def _context_cost(
         run=provenance.run,
         measured=provenance.measured,
     )
-
-
-def _power(
-    profile: DeviceProfile, isolated: Cost, steps: Sequence[MeasuredStep]
-) -> tuple[PowerInContext | None, Interval | None]:
-    """Source of the power, and the power in watts.
-
-    Where no step was long enough for the meter, it is the operation's power in isolation.
-    """
-    if isolated.energy_j is None or isolated.time_s.median == 0:
-        return None, None
-    if profile.energy_source == "estimated":
-        nominal_w = isolated.energy_j.median / isolated.time_s.median
-        return "nominal", Interval.exact(nominal_w)
-    powers_w = [step.energy_j / step.time_s for step in steps if step.energy_j is not None]
-    if powers_w:
-        return "mean of the steps", median_interval(powers_w, _SEED)
-    return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
 
 
 _POWER_WORDS: Mapping[PowerInContext, str] = {

@@ -122,7 +122,7 @@ def watch_step(
         ReplayFailed: a step failed on the board.
         JoulewrightError: opening the board or the meter failed.
     """
-    ways = _ways(network, profile, progress)
+    ways = _ways(network, profile, _can_page(description, profile), progress)
     if not ways:
         raise MeasurementInvalid(
             f"{description.name}: no schedule of {network.model} was found within"
@@ -215,18 +215,28 @@ def _watched(
     return counting_steps(record)
 
 
-def _ways(network: ProfiledNetwork, profile: DeviceProfile, progress: Progress) -> list[_Way]:
+def _can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
+    """Whether transfers have costs, and replays page to the board's storage."""
+    storage = description.storage
+    return profile.storage is not None and storage is not None and storage.mtd_partition is None
+
+
+def _ways(
+    network: ProfiledNetwork, profile: DeviceProfile, can_page: bool, progress: Progress
+) -> list[_Way]:
     """Ways to run the step in the board's RAM, with parameters in storage only if they must be."""
     from networks.models import step_of
 
-    homes: tuple[Place, ...] = ("ram",) if profile.storage is None else ("ram", "storage")
+    homes: tuple[Place, ...] = ("ram", "storage") if can_page else ("ram",)
     for home in homes:
-        if ways := _ways_of(step_of(network, home), profile, progress):
+        if ways := _ways_of(step_of(network, home), profile, can_page, progress):
             return ways
     return []
 
 
-def _ways_of(step: TrainingStep, profile: DeviceProfile, progress: Progress) -> list[_Way]:
+def _ways_of(
+    step: TrainingStep, profile: DeviceProfile, can_page: bool, progress: Progress
+) -> list[_Way]:
     from replay.lowering.lowering import unscheduled
     from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
@@ -250,7 +260,7 @@ def _ways_of(step: TrainingStep, profile: DeviceProfile, progress: Progress) -> 
     for budget_bytes in budgets:
         progress(f"solving for {budget_bytes} bytes of RAM")
         # Transfers only where nothing else fits: they wear the storage.
-        for paging in (False, True) if profile.storage is not None else (False,):
+        for paging in (False, True) if can_page else (False,):
             schedule = solve_graph(
                 graph,
                 Budget(ram_bytes=budget_bytes, paging=paging),
