@@ -90,7 +90,7 @@ def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for work in (
-        "solver.solving.solving.solve_graph",
+        "commands.solve.choice.solve_graph",
         "solver.sweep.sweep.sweep",
         "profiler.run.run.profile_device",
         "solver.files.solved.read_solved",
