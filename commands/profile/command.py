@@ -71,8 +71,9 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         for name, step in zip(models, steps, strict=True)
     ]
     with sole_writer(out):
-        campaigns = options.results.campaigns
-        trials = choose_run_directory(campaigns, description, specs, plan, measuring)
+        # Runs were kept under campaigns once; one that was interrupted there goes on.
+        places = (options.results.runs, options.results.campaigns)
+        trials = choose_run_directory(places, description, specs, plan, measuring)
         with console.progress("connecting") as progress:
 
             def show(event: ProgressEvent) -> None:

@@ -175,19 +175,23 @@ _PROFILE = "profile.yaml"
 _CHOICE_S = 30.0
 
 
-def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
-    """Directory for a run that asks ``question`` of a device: the last such run below ``campaigns``
-    if it is unfinished, or else a new one. Programs that ask at the same time get the same one.
+def next_run_directory(places: Sequence[Path], device: str, question: str) -> Path:
+    """Directory for a run that asks ``question`` of a device: the last such run in the first of the
+    ``places`` that has one, if it is unfinished, or else a new one in the first place. Programs
+    that ask at the same time get the same one.
 
     Raises:
         JoulewrightError: No directory can be made there.
     """
     digest = hashlib.sha256(question.encode()).hexdigest()[:8]
-    with sole_user(campaigns, patience_s=_CHOICE_S):
-        runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
-        if runs and not (runs[-1] / _PROFILE).exists():
-            return runs[-1]
-        new = campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    with sole_user(places[0], patience_s=_CHOICE_S):
+        for place in places:
+            runs = sorted(place.glob(f"{device}.{digest}.*"))
+            if runs and not (runs[-1] / _PROFILE).exists():
+                return runs[-1]
+            if runs:
+                break
+        new = places[0] / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         new.mkdir()
         return new
 

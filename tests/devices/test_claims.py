@@ -192,8 +192,8 @@ def test_a_run_of_the_profiler_in_use_is_refused_before_the_board_is_reached(
 ) -> None:
     local, specs = load_description("local"), build_model("linear").distinct_specs
     options = ProfileOptions()
-    chosen = choose_run_directory(tmp_path, local, specs, None, options)
-    assert choose_run_directory(tmp_path, local, specs, None, options) == chosen
+    chosen = choose_run_directory([tmp_path], local, specs, None, options)
+    assert choose_run_directory([tmp_path], local, specs, None, options) == chosen
     with holder(HOLDER, str(chosen)) as other, pytest.raises(RequestRefused) as caught:
         profile_device(local, specs, None, options, chosen)
     assert f"process {other.pid} on " in str(caught.value)
