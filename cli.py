@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Joulewright's command line.
 
-Commands: ``profile``, ``solve``, ``run``, ``export``, ``sweep``, ``plot``, ``diff``, ``flash``,
-``lab``, ``devices``, ``models``. Each command imports its modules only when it runs.
+Commands: ``profile``, ``solve``, ``run``, ``export``, ``sweep``, ``campaign``, ``plot``,
+``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports its modules only when it runs.
 """
 
 from __future__ import annotations

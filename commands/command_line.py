@@ -15,6 +15,7 @@ _SUMMARIES: Mapping[str, str] = {
     "solve": "find the schedule of least energy that fits",
     "run": "run a schedule on its board and measure it",
     "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
+    "campaign": "measure many boards, networks, budgets and methods, and compare",
     "plot": "draw profiles and schedules",
     "export": "write a schedule as a C project or as a trace",
     "diff": "show which costs differ between two profiles, and by how much",
@@ -81,6 +82,10 @@ def _command(name: str) -> Command[Any]:
             from commands.sweep.command import SWEEP
 
             return SWEEP
+        case "campaign":
+            from commands.campaign.command import CAMPAIGN
+
+            return CAMPAIGN
         case "plot":
             from commands.plot import PLOT
 

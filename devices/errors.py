@@ -86,6 +86,10 @@ class BoardUnreachable(JoulewrightError):
     exit_code = ExitCode.BOARD_UNREACHABLE
 
 
+class BoardInUse(BoardUnreachable):
+    """Another program uses the board. Nothing was changed."""
+
+
 class MeasurementInvalid(JoulewrightError):
     """The board was reached, but its measurements cannot be used.
 

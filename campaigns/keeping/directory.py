@@ -34,6 +34,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
 FILE, CELLS = "campaign.yaml", "cells.json"
+_REPLAYS = ("repetition-", "control-")
 _CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
 
 
@@ -55,11 +56,6 @@ class CampaignDirectory:
     def has_profile(self, setting: Setting) -> bool:
         """Whether a profile of a board under a condition is there."""
         return any(self.profiles.glob(f"{setting.name}.*.yaml"))
-
-    @property
-    def trials(self) -> Path:
-        """Raw trials of the profiles that the campaign measured."""
-        return self.path / "trials"
 
     @property
     def tables(self) -> Path:
@@ -150,6 +146,11 @@ def is_solved(files: frozenset[str]) -> bool:
 def has_replay(files: frozenset[str], place: ReplayPlace) -> bool:
     """Whether a cell with these files has finished a replay."""
     return f"{place.stem}.json" in files
+
+
+def count_replays(files: frozenset[str]) -> int:
+    """How many replays a cell with these files has finished."""
+    return sum(name.startswith(_REPLAYS) and name.count(".") == 1 for name in files)
 
 
 def has_failures(files: frozenset[str]) -> bool:

@@ -29,6 +29,7 @@ from devices.documents.document import (
     parse_json,
     read_json,
     read_text,
+    read_yaml,
     validate,
     write_atomically,
 )
@@ -232,6 +233,11 @@ class RunDirectory:
         :class:`~devices.documents.document.DocumentError` for a damaged file."""
         found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
         return [_read_harness_run(file) for file in found]
+
+    def profile(self) -> DeviceProfile | None:
+        """The profile that was made from the trials; None if the run is unfinished."""
+        file = self.path / _PROFILE
+        return read_yaml(file, DeviceProfile) if file.exists() else None
 
     def finish(self, profile: DeviceProfile) -> None:
         """Save the profile beside the trials that it was made from."""

@@ -1,0 +1,69 @@
+"""Entry point of ``campaign``."""
+
+from __future__ import annotations
+
+from commands.campaign.options import (
+    CampaignOptions,
+    RunOptions,
+    StatusOptions,
+    add_options,
+    campaign_directory,
+    options_of,
+)
+from commands.command import Command
+from commands.console import Console
+from devices.errors import ExitCode
+
+_PATIENCE_S = 1.0  # `campaign status` looks at the lock for a moment
+
+
+def campaign(options: CampaignOptions, console: Console) -> int:
+    """Run, show or compare campaigns."""
+    if isinstance(options, StatusOptions):
+        return _status(options, console)
+    return _run(options, console)
+
+
+def _run(options: RunOptions, console: Console) -> int:
+    from campaigns.design.opening import open_campaign
+    from campaigns.keeping.directory import CampaignDirectory
+    from campaigns.keeping.tables import write_tables
+    from campaigns.running.campaign import Event, Workers, run_campaign
+    from commands.campaign.summary import announce, summarise
+    from devices.claims.claim import sole_user
+
+    opened = open_campaign(options.file, options.results)
+    directory = CampaignDirectory(options.results.campaigns / opened.file.name)
+    if options.dry_run:
+        announce(console, opened, directory, options.results)
+        return ExitCode.DONE
+    with sole_user(directory.path, patience_s=_PATIENCE_S):
+        directory.begin(opened.text, opened.design)
+        with console.progress("starting", len(opened.design.cells)) as progress:
+
+            def show(event: Event) -> None:
+                progress.show(event.text, event.done, things=event.things)
+
+            workers = Workers(options.jobs, options.scheduler)
+            shortfalls = run_campaign(
+                directory, opened.file, opened.design, options.results, workers, show
+            )
+        write_tables(directory)
+        summarise(console, directory, shortfalls)
+    return shortfalls[0].exit_code if shortfalls else ExitCode.DONE
+
+
+def _status(options: StatusOptions, console: Console) -> int:
+    from campaigns.keeping.status import read_status
+    from commands.campaign.summary import show_status
+
+    show_status(console, read_status(campaign_directory(options.name, options.results)))
+    return ExitCode.DONE
+
+
+CAMPAIGN = Command(
+    add_options,
+    options_of,
+    campaign,
+    resumes=lambda options: isinstance(options, RunOptions) and not options.dry_run,
+)
