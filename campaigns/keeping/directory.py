@@ -29,6 +29,7 @@ from campaigns.design.settings import Setting
 from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
 from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
 from devices.replay import ReplayReport
+from devices.results import Results
 from solver.files.solved import read_solved, write_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -136,6 +137,12 @@ class CampaignDirectory:
         if isinstance(of, str):
             return self.path / "failures" / f"{of}.json"
         return self.of(of) / _FAILURES
+
+
+def campaign_directory(name: str, results: Results) -> Path:
+    """The directory of a campaign that is named by its name or its path."""
+    path = Path(name)
+    return path if len(path.parts) > 1 or path.is_dir() else results.campaigns / name
 
 
 def is_solved(files: frozenset[str]) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from commands.campaign.options import (
     CampaignOptions,
+    CompareOptions,
     RunOptions,
     StatusOptions,
     add_options,
-    campaign_directory,
     options_of,
 )
 from commands.command import Command
@@ -21,7 +21,21 @@ def campaign(options: CampaignOptions, console: Console) -> int:
     """Run, show or compare campaigns."""
     if isinstance(options, StatusOptions):
         return _status(options, console)
+    if isinstance(options, CompareOptions):
+        return _compare(options, console)
     return _run(options, console)
+
+
+def _compare(options: CompareOptions, console: Console) -> int:
+    from campaigns.comparing.comparison import compare_campaigns
+    from campaigns.comparing.sides import read_side
+    from commands.campaign.comparison import show_comparison
+
+    first = read_side(options.first, options.results)
+    second = read_side(options.second, options.results)
+    comparison = compare_campaigns(first, second, options.margin)
+    show_comparison(console, comparison)
+    return ExitCode.WORSE if comparison.is_worse else ExitCode.DONE
 
 
 def _run(options: RunOptions, console: Console) -> int:
@@ -54,6 +68,7 @@ def _run(options: RunOptions, console: Console) -> int:
 
 
 def _status(options: StatusOptions, console: Console) -> int:
+    from campaigns.keeping.directory import campaign_directory
     from campaigns.keeping.status import read_status
     from commands.campaign.summary import show_status
 
