@@ -27,6 +27,7 @@ from pathlib import Path
 from campaigns.design.cells import Cell, Design
 from campaigns.design.settings import Setting
 from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
+from devices.claims.claim import LOCK
 from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
 from devices.replay import ReplayReport
 from devices.results import Results
@@ -71,9 +72,18 @@ class CampaignDirectory:
         return read_json(file, Design)
 
     def begin(self, text: str, design: Design) -> None:
-        """Write the campaign's file and its cells."""
+        """Write the campaign's file and its cells, and remove what a killed process left."""
+        for file in self._unfinished():
+            file.unlink()
         write_atomically(self.path / FILE, text)
         write_atomically(self.path / CELLS, dump_json(design))
+
+    def _unfinished(self) -> Iterator[Path]:
+        """Files that a process was writing when it was killed."""
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                if name.startswith(".") and name != LOCK:
+                    yield Path(directory) / name
 
     def of(self, cell: Cell) -> Path:
         """Directory of a cell."""
