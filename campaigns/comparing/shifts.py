@@ -25,6 +25,8 @@ CONFIDENCE = 0.95
 POWER = 0.9
 """Probability with which the smallest visible shift is found."""
 
+_MOST_LOG = math.log(1e15)  # further ends of an interval, of two pairs for example, say no more
+
 
 class Shift(StrictModel):
     """Change from one measurement to another, as a share of the first.
@@ -76,8 +78,9 @@ def shift_of_logs(logs: Sequence[float], comparisons: int, margin: float) -> Shi
     freedom = len(logs) - 1
     tail = (1 - CONFIDENCE) / 2 / comparisons
     reach = float(stdtrit(freedom, 1 - tail)) * error
-    visible = reach + float(stdtrit(freedom, POWER)) * error
-    low, high = math.expm1(mean - reach), math.expm1(mean + reach)
+    visible = min(_MOST_LOG, reach + float(stdtrit(freedom, POWER)) * error)
+    low = math.expm1(max(-_MOST_LOG, mean - reach))
+    high = math.expm1(min(_MOST_LOG, mean + reach))
     return Shift(
         pairs=len(logs),
         shift=math.expm1(mean),

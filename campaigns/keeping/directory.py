@@ -71,12 +71,19 @@ class CampaignDirectory:
             raise DocumentError(f"{self.path}: not the directory of a campaign: {CELLS} is missing")
         return read_json(file, Design)
 
-    def begin(self, text: str, design: Design) -> None:
-        """Write the campaign's file and its cells, and remove what a killed process left."""
+    def begin(self, text: str, design: Design) -> bool:
+        """Write the campaign's file and its cells, and remove what a killed process left.
+
+        Returns whether the cells are others than before.
+        """
         for file in self._unfinished():
             file.unlink()
         write_atomically(self.path / FILE, text)
-        write_atomically(self.path / CELLS, dump_json(design))
+        cells, file = dump_json(design), self.path / CELLS
+        if file.is_file() and file.read_text() == cells:
+            return False
+        write_atomically(file, cells)
+        return True
 
     def _unfinished(self) -> Iterator[Path]:
         """Files that a process was writing when it was killed."""

@@ -247,9 +247,9 @@ def test_a_killed_process_of_a_board_costs_one_attempt() -> None:
     directory.begin(opened.text, opened.design)
     runs = threading.Thread(target=_kill_first_replay)
     runs.start()
-    left = run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=1))
+    done = run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=1))
     runs.join()
-    assert left == ()
+    assert (done.finished, done.shortfalls) == (2 + 3, ())
     results = read_campaign(DIRECTORY)
     assert states(results) == {"done"}
     (failure,) = [failure for result in results.cells for failure in result.failures]
