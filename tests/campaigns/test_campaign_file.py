@@ -295,4 +295,4 @@ def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_name_lists_the_campaigns_that_come_with_the_project(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean published"):
-        open_campaign("publishd", Results(tmp_path))
+        open_campaign("publishes", Results(tmp_path))

@@ -261,15 +261,16 @@ def test_a_killed_process_of_a_board_costs_one_attempt() -> None:
 def _kill_first_replay() -> None:
     """Kill the process of the board while it runs a replay."""
 
-    def replaying() -> bool:
-        progress = read_progress(DIRECTORY)
-        activity = None if progress is None else progress.boards[0].activity
-        return activity is not None and not activity.startswith("profiling")
-
-    assert eventually(replaying, within_s=200)
+    assert eventually(_is_replaying, within_s=200)
     for command_line in _children(os.getpid()):
         if "popen_loky" in command_line.read_text(errors="replace"):
             os.kill(int(command_line.parent.name), signal.SIGKILL)
+
+
+def _is_replaying() -> bool:
+    progress = read_progress(DIRECTORY)
+    activity = None if progress is None else progress.boards[0].activity
+    return activity is not None and not activity.startswith("profiling")
 
 
 def _children(parent: int) -> list[Path]:
@@ -320,3 +321,48 @@ def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     assert kept.items() <= times_of_writing(DIRECTORY).items()
     assert states(read_campaign(DIRECTORY)) == {"done", "no schedule"}
     assert not [path for path in DIRECTORY.rglob(".*") if path.is_file()]
+
+
+def ended_while_replaying(number: signal.Signals) -> None:
+    """Run the campaign in another process, and signal it while a board runs a schedule."""
+    here = Path.cwd()
+    words = ("campaign", "run", str(here / "tried.yaml"), "--results", str(here / "results"))
+    with started_as_by_a_shell(cli.__file__, *words) as (process, mark):
+        assert eventually(lambda: _is_replaying(), within_s=250)
+        process.send_signal(number)
+        process.wait(60)
+        assert eventually(lambda: not marked(mark))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_campaign_that_is_ended_while_a_board_measures_leaves_no_process_and_goes_on(
+    number: signal.Signals,
+) -> None:
+    write(ON_BENCH, methods=["keep-everything"], repetitions=1)
+    ended_while_replaying(number)
+    kept = times_of_writing(DIRECTORY)
+    assert run("run", "tried.yaml") == 0
+    assert kept.items() <= times_of_writing(DIRECTORY).items()
+    (result,) = read_campaign(DIRECTORY).cells
+    assert result.state == "done"
+    assert not result.failures  # to be ended with the campaign is no failure of the board
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_campaign_of_an_emulated_board_has_the_results_of_an_undisturbed_one() -> None:
+    """The board takes the same time for the same step, so that all replays must agree."""
+    write(ON_BENCH, boards=["emulated-m4f"], methods=["keep-everything"])
+    ended_while_replaying(signal.SIGKILL)
+    assert run("run", "tried.yaml") == 0
+    (result,) = read_campaign(DIRECTORY).cells
+    assert result.state == "done"
+    replays = (*result.repetitions, *result.controls)
+    assert len(replays) == 4
+    assert {each.measured_energy_source for each in replays} == {"emulated"}
+    first = replays[0].time_s.measured.median
+    for each in replays:
+        assert each.time_s.measured.median == pytest.approx(first, rel=1e-3)
