@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any, TypeAlias
 
 from campaigns.design.cells import Cell, Design
@@ -180,6 +181,9 @@ class _Run:
     done: int = 0
     things: int = 0
     finished: int = 0
+    boards: Counter[str] = field(default_factory=Counter)
+    solved: Counter[str] = field(default_factory=Counter)
+    solve_s: list[float] = field(default_factory=list)
 
     def run(self) -> RunResult:
         self.files = self.directory.files()
@@ -233,7 +237,9 @@ class _Run:
                 self.profiles[setting.name] = None, setting.profile
                 self.unsolved.extend(self._unsolved(by_setting, setting))
         self.things += len(self.design.cells)
-        self.done = sum(is_solved(self._files(cell)) for cell in self.design.cells)
+        self.boards.update(cell.board for cell in self.design.cells)
+        self.solved.update(cell.board for cell in self.design.cells if is_solved(self._files(cell)))
+        self.done = self.solved.total()
         self.done += sum(lane.finished for lane in self.lanes.values())
 
     def _unsolved(self, by_setting: dict[str, list[Cell]], setting: Setting) -> list[Cell]:
@@ -405,6 +411,8 @@ class _Run:
     def _keep_schedule(self, job: SolveJob, schedule: Any, circumstances: Circumstances) -> None:
         record = record_of(job, schedule, circumstances)
         self.directory.keep_solved(job.costed.graph, schedule, record)
+        self.solved[job.cell.board] += 1
+        self.solve_s.append(circumstances.seconds)
         self._end_solve(job.cell)
         self._tell(f"{job.cell}: {record.status.replace('_', ' ')}")
 
@@ -501,7 +509,7 @@ class _Run:
 
     def _progress(self) -> CampaignProgress:
         return CampaignProgress(
-            boards=tuple(self._board_progress(lane) for lane in self.lanes.values()),
+            boards=tuple(map(self._board_progress, dict.fromkeys(self.boards))),
             solving=tuple(
                 str(task.job.cell)
                 for task, _ in self.in_flight.values()
@@ -509,11 +517,25 @@ class _Run:
             ),
         )
 
-    def _board_progress(self, lane: BoardLane) -> BoardProgress:
+    def _board_progress(self, board: str) -> BoardProgress:
+        cells, solved = self.boards[board], self.solved[board]
+        solve_s = self._solving_left_s() if solved < cells else 0.0
+        lane = self.lanes.get(board)
+        if lane is None:
+            return BoardProgress(
+                board=board,
+                cells=cells,
+                solved=solved,
+                replays=0,
+                finished=0,
+                failed=0,
+                left_s=solve_s,
+            )
+        replay_s = lane.left_s
         return BoardProgress(
-            board=lane.board,
-            cells=len(lane.cells),
-            solved=len(lane.cells) - len(lane.unsolved),
+            board=board,
+            cells=cells,
+            solved=solved,
             replays=lane.replay_count,
             finished=lane.finished,
             failed=lane.failed,
@@ -521,8 +543,15 @@ class _Run:
             since_s=lane.since_s,
             waits_for=lane.waits_for,
             given_up=lane.given_up,
-            left_s=lane.left_s,
+            left_s=None if replay_s is None or solve_s is None else replay_s + solve_s,
         )
+
+    def _solving_left_s(self) -> float | None:
+        """Estimated time of all searches that are left, by those of this call; None before any."""
+        if not self.solve_s:
+            return None
+        left = sum(self.boards.values()) - sum(self.solved.values())
+        return fmean(self.solve_s) * left / max(1, self.width())
 
 
 def _outcome(future: Future[Any]) -> Outcome[Any]:

@@ -16,6 +16,7 @@ from devices.documents.document import DocumentError, dump_yaml, read_yaml, writ
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile, ProfiledNetwork
 from devices.results import Results
+from networks.kinds import Place
 from networks.models import build_model
 from networks.training.step import TrainingStep
 from profiler.building.toolchain import KERNELS, read_sources, sources_hash
@@ -64,11 +65,11 @@ class ProfileJob:
 
     def steps(self) -> list[TrainingStep]:
         """The training steps whose operations are measured."""
-        return [step_of(level, batch) for level, batch in self.networks]
+        return [step_of(level, batch, "ram") for level, batch in self.networks]
 
 
-def step_of(level: NetworkLevel, batch: int | None) -> TrainingStep:
-    """Build the training step of a network of a campaign.
+def step_of(level: NetworkLevel, batch: int | None, parameters_in: Place) -> TrainingStep:
+    """Build the training step of a network of a campaign, whose parameters have a home of choice.
 
     Raises:
         InputError: The network cannot be built.
@@ -78,7 +79,7 @@ def step_of(level: NetworkLevel, batch: int | None) -> TrainingStep:
         level.model,
         batch,
         choice.optimizer,
-        choice.parameters_in,
+        parameters_in,
         loss=choice.loss,
         train=choice.train,
         accumulate=choice.accumulate,

@@ -109,7 +109,7 @@ def _status_row(board: BoardStatus) -> list[str]:
     if progress is not None:
         if progress.left_s is not None:
             left = _duration(progress.left_s)
-        elif board.finished < board.replays:
+        elif board.finished < board.replays or board.solved < board.cells:
             left = _UNKNOWN
         if progress.waits_for is not None:
             now = progress.waits_for

@@ -248,6 +248,13 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
         ({"boards": [{"tags": ["x"]}]}, "a board needs either device or profile"),
         ({"boards": []}, "boards: found a list; allowed: a list with at least one item"),
         ({"boards": ["local", "local"]}, "two boards are named local"),
+        (
+            {
+                "boards": [{"profile": "m4"}, {"profile": "m4"}],
+                "conditions": [{"name": "o2", "flags": ["-O2"]}],
+            },
+            "two boards are named m4",
+        ),
         ({"networks": ["liner"]}, "none of this name is built in; did you mean linear?"),
         (
             {"networks": ["linear", "linear"]},

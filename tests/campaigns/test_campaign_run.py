@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -197,6 +199,25 @@ def test_a_board_that_is_not_reached_fails_with_its_reason_and_the_others_go_on(
     assert all(each.state != "waiting" for each in results.cells if each.cell.board == "m4")
     assert run("status", "tried") == 0
     assert "failed: profile of lost" in capsys.readouterr().out
+
+
+def limit_file_sizes() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_ends_the_campaign_with_a_sentence_and_it_goes_on_later() -> (
+    None
+):
+    write(PUBLISHED, methods=["keep-everything"], ram_budgets=["100%"])
+    words = [sys.executable, cli.__file__, "campaign", "run", "tried.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, preexec_fn=limit_file_sizes)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert "File too large" in done.stderr
+    assert not [path for path in Path("results").rglob(".*") if path.is_file()]
+    assert run("run", "tried.yaml") == 0
+    assert states(read_campaign(DIRECTORY)) == {"done"}
 
 
 # --- this computer as a board ---------------------------------------------------------------------
