@@ -25,12 +25,14 @@ from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
-from devices.claims.claim import sole_user
+from devices.claims.claim import claim_by_name, sole_user
 from devices.documents.document import dump_yaml
 from devices.results import Results
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
+
+pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
 
 PUBLISHED: Mapping[str, Any] = {
     "schema": "campaign/1",
@@ -129,6 +131,24 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
     status = json.loads(capsys.readouterr().out)
     assert [(board["solved"], board["cells"]) for board in status["boards"]] == [(12, 12)] * 2
     assert status["runner"] is None
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_finds_the_schedules() -> None:
+    from distributed import LocalCluster
+
+    write(PUBLISHED, methods=["keep-everything", "capuchin-like"], ram_budgets=["100%"])
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        host="127.0.0.1",
+        protocol="tcp",
+        dashboard_address=None,
+        memory_limit=None,
+    ) as cluster:
+        assert run("run", "tried.yaml", "--scheduler", cluster.scheduler_address) == 0
+    assert states(read_campaign(DIRECTORY)) == {"done"}
 
 
 def test_a_dry_run_says_what_is_left_and_touches_nothing(
@@ -279,6 +299,34 @@ def test_a_killed_process_of_a_board_costs_one_attempt() -> None:
     assert not failure.is_last
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_a_board_that_another_program_uses_is_waited_for() -> None:
+    opened = open_campaign(write(ON_BENCH, repetitions=1, methods=["keep-everything"]), Results())
+    directory = CampaignDirectory(DIRECTORY)
+    directory.begin(opened.text, opened.design)
+    claim = claim_by_name("boards", "this computer")
+    waited: list[str] = []
+
+    def release_once_waited_for() -> None:
+        def waits() -> bool:
+            progress = read_progress(DIRECTORY)
+            return progress is not None and progress.boards[0].waits_for is not None
+
+        if eventually(waits, within_s=100):
+            waited.append("for the board")
+        claim.release()
+
+    other = threading.Thread(target=release_once_waited_for)
+    other.start()
+    done = run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=1))
+    other.join()
+    assert waited == ["for the board"]
+    assert done.shortfalls == ()
+    (result,) = read_campaign(DIRECTORY).cells
+    assert (result.state, result.failures) == ("done", ())
+
+
 def _kill_first_replay() -> None:
     """Kill the process of the board while it runs a replay."""
 
@@ -373,7 +421,6 @@ def test_a_campaign_that_is_ended_while_a_board_measures_leaves_no_process_and_g
 
 @pytest.mark.emulated
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_killed_campaign_of_an_emulated_board_has_the_results_of_an_undisturbed_one() -> None:
     """The board takes the same time for the same step, so that all replays must agree."""
     write(ON_BENCH, boards=["emulated-m4f"], methods=["keep-everything"])
