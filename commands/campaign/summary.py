@@ -11,7 +11,7 @@ from campaigns.design.opening import OpenedCampaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.results import CampaignResults
 from campaigns.keeping.status import BoardStatus, CampaignStatus
-from campaigns.running.campaign import Shortfall
+from campaigns.running.attempts import Shortfall
 from campaigns.running.preview import BoardPreview, preview_campaign
 from commands.console import Console
 from devices.documents.readable import si, size
