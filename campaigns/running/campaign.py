@@ -48,6 +48,7 @@ from devices.errors import ExitCode, JoulewrightError
 from devices.profile import DeviceProfile
 from devices.results import Results
 from solver.pools import LastingPool, Pool, cluster_pool, lasting_pools
+from solver.problem.schedule import Schedule
 
 _POLL_S = 1.0
 _STOPPING_S = 20.0
@@ -383,7 +384,9 @@ class _Run:
         )
         self.tally.note(f"profile of {job.setting.name}")
 
-    def _keep_schedule(self, job: SolveJob, schedule: Any, circumstances: Circumstances) -> None:
+    def _keep_schedule(
+        self, job: SolveJob, schedule: Schedule, circumstances: Circumstances
+    ) -> None:
         record = record_of(job, schedule, circumstances)
         self.directory.keep_solved(job.costed.graph, schedule, record)
         self._end_solve(job.cell)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from campaigns.design.cells import Design, NetworkLevel
 from campaigns.design.file import CampaignFile
@@ -102,12 +103,17 @@ def known_profile(
         if in_campaign.by_spec.keys() >= specs:
             return in_campaign
     runs = results.runs.glob(f"{job.description.name}.*")
-    for path in sorted(runs, key=lambda run: run.suffix, reverse=True):
+    for path in sorted(runs, key=_time_of, reverse=True):
         with suppress(DocumentError):  # a damaged run is no reason to stop
             profile = _usable(job, RunDirectory(path))
             if profile is not None and profile.by_spec.keys() >= specs:
                 return profile
     return None
+
+
+def _time_of(run: Path) -> str:
+    """When a run began, which is in the name of its directory after device and question."""
+    return run.name.split(".", 2)[-1]
 
 
 def _usable(job: ProfileJob, run: RunDirectory) -> DeviceProfile | None:
