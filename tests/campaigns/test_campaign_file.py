@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from devices.description import load_description
 from devices.documents.document import read_yaml, validate
 from devices.errors import InputError
 from devices.results import Results
+from tests.support.paths import ROOT
 
 BOARDS = ("m0", "m4", "a72")
 NETWORKS = ("linear", "dscnn", "autoencoder")
@@ -206,6 +208,16 @@ def test_campaigns_that_come_with_the_project_are_valid(name: str, tmp_path: Pat
     opened = open_campaign(name, Results(tmp_path))
     assert opened.file.name == name
     assert opened.design.cells
+
+
+def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "campaigns.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "mine.pt2").write_bytes(b"a network")
+    (tmp_path / "example.yaml").write_text(example)
+    opened = open_campaign(str(tmp_path / "example.yaml"), Results(tmp_path))
+    assert {cell.network for cell in opened.design.cells} == {"dscnn", "mine"}
 
 
 # --- the order of replays -------------------------------------------------------------------------
