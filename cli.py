@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Joulewright's command line.
 
-Commands: ``profile``, ``check``, ``solve``, ``run``, ``tune``, ``export``, ``sweep``, ``plot``,
-``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports its modules only when it
-runs.
+Commands: ``profile``, ``check``, ``solve``, ``run``, ``tune``, ``export``, ``sweep``,
+``campaign``, ``plot``, ``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports
+its modules only when it runs.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _operations(
     build = measured_build(profile)
     measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
     again = description.with_matmul(build.matmul)
-    trials = choose_run_directory(options.results.campaigns, again, specs, None, measuring)
+    trials = choose_run_directory((options.results.runs,), again, specs, None, measuring)
     with console.progress("connecting") as progress:
 
         def show(event: ProgressEvent) -> None:

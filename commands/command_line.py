@@ -17,6 +17,7 @@ _SUMMARIES: Mapping[str, str] = {
     "run": "run a schedule on its board and measure it",
     "tune": "solve, run, correct the costs, and solve again until nothing changes",
     "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
+    "campaign": "measure many boards, networks, budgets and methods, and compare",
     "plot": "draw profiles and schedules",
     "export": "write a schedule as a C project or as a trace",
     "diff": "show which costs differ between two profiles, and by how much",
@@ -29,6 +30,7 @@ _SUMMARIES: Mapping[str, str] = {
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
 3 board unreachable; 4 measurement invalid; 5 no schedule fits;
 6 limit reached without a solution; 7 no schedule in the class that was searched;
+8 campaign compare: the second takes more time or energy;
 128 + number of the signal that ended the command early, with what it has found so far:
 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP"""
 
@@ -91,6 +93,10 @@ def _command(name: str) -> Command[Any]:
             from commands.sweep.command import SWEEP
 
             return SWEEP
+        case "campaign":
+            from commands.campaign.command import CAMPAIGN
+
+            return CAMPAIGN
         case "plot":
             from commands.plot import PLOT
 

@@ -144,12 +144,17 @@ class Progress:
     ) -> None:
         self._progress.stop()
 
-    def show(self, activity: str, done: float, left: str = "") -> None:
+    def show(
+        self, activity: str, done: float, left: str = "", *, things: int | None = None
+    ) -> None:
         """Show the activity and how far it is.
 
         ``done`` is a number of things, or a share from 0 to 1; ``left`` is the remaining time as
-        text.
+        text; ``things`` is their number, if it has changed.
         """
+        if things is not None:
+            self._things = things
+            self._progress.update(self._task, total=things)
         self._progress.update(self._task, description=activity, completed=done, left=left)
         # A share changes too often for a line at each change.
         shown = (activity, 0.0 if self._things is None else done)

@@ -22,6 +22,8 @@ class ExitCode(IntEnum):
     NO_SOLUTION = 6
     # No schedule exists in the class that was searched; others may exist.
     EXHAUSTED = 7
+    # A comparison of campaigns found a change for the worse.
+    WORSE = 8
     # Convention of shells for a program that SIGINT ended.
     INTERRUPTED = 130
 
@@ -84,6 +86,10 @@ class BoardUnreachable(JoulewrightError):
     """There is no connection to the board or instrument, or it was not restored in time."""
 
     exit_code = ExitCode.BOARD_UNREACHABLE
+
+
+class BoardInUse(BoardUnreachable):
+    """Another program uses the board. Nothing was changed."""
 
 
 class MeasurementInvalid(JoulewrightError):

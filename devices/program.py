@@ -1,10 +1,14 @@
-"""Name of the command line program, and processes that run modules of this project."""
+"""Name and version of the program, and processes that run modules of this project."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import tomllib
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
@@ -14,6 +18,26 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 COMMAND = "cli.py" if (_ROOT / "pyproject.toml").is_file() else "joulewright"
 """Command before a sub-command: ``cli.py`` in a checkout, ``joulewright`` if installed."""
+
+
+_GIT_S = 10.0
+
+
+@cache
+def program_version() -> str:
+    """Version of this project: of the installed package, or of the checkout with its commit."""
+    if COMMAND == "joulewright":
+        try:
+            return version("joulewright")
+        except PackageNotFoundError:
+            return "unknown"
+    stated: str = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]
+    words = ["git", "-C", str(_ROOT), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(words, capture_output=True, text=True, timeout=_GIT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return stated
+    return f"{stated}+{found.stdout.strip()}"
 
 
 def module_process(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:

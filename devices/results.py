@@ -26,8 +26,13 @@ class Results:
         return self.root / "networks"
 
     @property
-    def campaigns(self) -> Path:
+    def runs(self) -> Path:
         """Raw trials, a directory for each run of the profiler."""
+        return self.root / "runs"
+
+    @property
+    def campaigns(self) -> Path:
+        """Campaigns, a directory for each. Before these existed, it held what is in ``runs``."""
         return self.root / "campaigns"
 
     @property

@@ -8,11 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from devices.errors import InputError
 from devices.program import STOPS, leave_stopping_to_parent
@@ -73,18 +73,78 @@ def open_pool(processes: int, scheduler: str | None) -> AbstractContextManager[P
 @contextmanager
 def local_pool(processes: int) -> Iterator[Pool]:
     """A pool of loky processes, which are killed when the context or this process ends."""
-    from loky import ProcessPoolExecutor
-
     with _safe_path():
-        _start_resource_tracker()
-        with _stops_put_off():  # a semaphore that is only half registered would be left behind
-            executor = ProcessPoolExecutor(
-                processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
-            )
+        executor = _local_executor(processes)
         try:
             yield Pool(executor, lambda: processes)
         finally:
-            executor.shutdown(wait=True, kill_workers=True)
+            _kill(executor)
+
+
+class LastingPool:
+    """Processes on this machine that are replaced after one of them has died.
+
+    What ran or waited in them then fails with :class:`~concurrent.futures.BrokenExecutor`; what is
+    submitted later runs. The processes are killed when the context or this process ends.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._executor: Executor | None = None
+
+    def submit(
+        self,
+        task: Callable[Parameters, Result],
+        *arguments: Parameters.args,
+        **named: Parameters.kwargs,
+    ) -> Future[Result]:
+        """Begin a task, and the processes if they are missing."""
+        with _stops_put_off():
+            if self._executor is not None:
+                try:
+                    return self._executor.submit(task, *arguments, **named)
+                except BrokenExecutor:
+                    self.close()
+            self._executor = _local_executor(self._processes)
+            return self._executor.submit(task, *arguments, **named)
+
+    def close(self) -> None:
+        """Kill the processes."""
+        if self._executor is not None:
+            _kill(self._executor)
+            self._executor = None
+
+
+@contextmanager
+def lasting_pools() -> Iterator[Callable[[int], LastingPool]]:
+    """A function that opens a :class:`LastingPool`; all of them end with the context."""
+    opened: list[LastingPool] = []
+
+    def open_one(processes: int) -> LastingPool:
+        opened.append(LastingPool(processes))
+        return opened[-1]
+
+    with _safe_path():
+        try:
+            yield open_one
+        finally:
+            for pool in opened:
+                pool.close()
+
+
+def _kill(executor: Any) -> None:
+    executor.shutdown(wait=True, kill_workers=True)
+
+
+def _local_executor(processes: int) -> Executor:
+    from loky import ProcessPoolExecutor
+
+    _start_resource_tracker()
+    with _stops_put_off():  # a semaphore that is only half registered would be left behind
+        executor: Executor = ProcessPoolExecutor(
+            processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
+        )
+    return executor
 
 
 def _start_resource_tracker() -> None:

@@ -21,6 +21,7 @@ FLOORS = (
     ("networks",),
     ("profiler", "solver"),
     ("replay",),
+    ("campaigns",),
     ("plots",),
     ("commands", "joulewright"),
 )

@@ -86,8 +86,9 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         for (name, slices), step in zip(subjects, steps, strict=True)
     ]
     with sole_writer(out), alone_with(description):
-        campaigns = options.results.campaigns
-        trials = choose_run_directory(campaigns, description, specs, plan, measuring)
+        # Runs were kept under campaigns once; one that was interrupted there goes on.
+        places = (options.results.runs, options.results.campaigns)
+        trials = choose_run_directory(places, description, specs, plan, measuring)
         with console.progress("connecting") as progress:
 
             def show(event: ProgressEvent) -> None:

@@ -90,6 +90,24 @@ def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
         yield
 
 
+def user_of(directory: Path) -> Owner | None:
+    """The process that has a directory to itself now; None if nobody has, or it is unknown."""
+    path = directory / LOCK
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _recorded(path)
+    except OSError:  # a file system without locks
+        return None
+    finally:
+        os.close(handle)
+    return None
+
+
 @contextmanager
 def sole_writer(file: Path) -> Iterator[None]:
     """Keep other processes from writing a file, long before it is written.

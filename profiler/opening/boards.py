@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from devices.claims.claim import Claim, HeldError, claim_by_name
 from devices.description import DeviceDescription, SerialTransport, SshTransport
-from devices.errors import BoardUnreachable
+from devices.errors import BoardInUse
 from devices.plan import ExecutionPlan
 from profiler.boards.base import Board
 from profiler.transports import open_transport
@@ -41,7 +41,8 @@ def open_board(
         The board, before :meth:`~profiler.boards.base.Board.prepare`.
 
     Raises:
-        BoardUnreachable: Another program uses the board, or it cannot be reached.
+        BoardInUse: Another program uses the board.
+        BoardUnreachable: It cannot be reached.
         JoulewrightError: Its emulator or firmware cannot be built or started.
     """
     with ExitStack() as stack:
@@ -96,7 +97,7 @@ def _claim(name: str, where: str) -> Claim:
     try:
         return claim_by_name("boards", where)
     except HeldError as held:
-        raise BoardUnreachable(
+        raise BoardInUse(
             f"{name}: another program uses this board: {held.owner or 'an unknown one'}",
             remedy="wait until it has ended, or end it",
         ) from None

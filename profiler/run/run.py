@@ -62,7 +62,7 @@ OnProgress = Callable[[ProgressEvent], None]
 
 
 def choose_run_directory(
-    campaigns: Path,
+    places: Sequence[Path],
     description: DeviceDescription,
     specs: Sequence[OpSpec],
     step: ExecutionPlan | None,
@@ -71,7 +71,7 @@ def choose_run_directory(
     """Choose the directory in which :func:`profile_device` measures.
 
     Args:
-        campaigns: Directory that holds all runs.
+        places: Directories that hold runs; a new one is made in the first.
         description: The board, as for :func:`profile_device`.
         specs: Operations to measure.
         step: Whole training step to measure; None for none.
@@ -87,7 +87,7 @@ def choose_run_directory(
         "" if step is None else step.name,
         f"{bool(content.transfers)} {options.min_window_s} {options.seed}",
     ]
-    return next_run_directory(campaigns, description.name, "\n".join(question))
+    return next_run_directory(places, description.name, "\n".join(question))
 
 
 def profile_device(

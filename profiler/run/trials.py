@@ -29,6 +29,7 @@ from devices.documents.document import (
     parse_json,
     read_json,
     read_text,
+    read_yaml,
     validate,
     write_atomically,
 )
@@ -175,19 +176,23 @@ _PROFILE = "profile.yaml"
 _CHOICE_S = 30.0
 
 
-def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
-    """Directory for a run that asks ``question`` of a device: the last such run below ``campaigns``
-    if it is unfinished, or else a new one. Programs that ask at the same time get the same one.
+def next_run_directory(places: Sequence[Path], device: str, question: str) -> Path:
+    """Directory for a run that asks ``question`` of a device: the last such run in the first of the
+    ``places`` that has one, if it is unfinished, or else a new one in the first place. Programs
+    that ask at the same time get the same one.
 
     Raises:
         JoulewrightError: No directory can be made there.
     """
     digest = hashlib.sha256(question.encode()).hexdigest()[:8]
-    with sole_user(campaigns, patience_s=_CHOICE_S):
-        runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
-        if runs and not (runs[-1] / _PROFILE).exists():
-            return runs[-1]
-        new = campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    with sole_user(places[0], patience_s=_CHOICE_S):
+        for place in places:
+            runs = sorted(place.glob(f"{device}.{digest}.*"))
+            if runs and not (runs[-1] / _PROFILE).exists():
+                return runs[-1]
+            if runs:
+                break
+        new = places[0] / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         new.mkdir()
         return new
 
@@ -228,6 +233,11 @@ class RunDirectory:
         :class:`~devices.documents.document.DocumentError` for a damaged file."""
         found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
         return [_read_harness_run(file) for file in found]
+
+    def profile(self) -> DeviceProfile | None:
+        """The profile that was made from the trials; None if the run is unfinished."""
+        file = self.path / _PROFILE
+        return read_yaml(file, DeviceProfile) if file.exists() else None
 
     def finish(self, profile: DeviceProfile) -> None:
         """Save the profile beside the trials that it was made from."""

@@ -286,7 +286,7 @@ def test_profile_of_this_computer_is_marked_as_estimated(
     assert "(estimated)" in capsys.readouterr().out
     profile = Path("results/profiles/local.yaml").read_text()
     assert "energy_source: estimated" in profile
-    (table,) = Path("results/campaigns").glob("*/trials.csv")
+    (table,) = Path("results/runs").glob("*/trials.csv")
     head, *rows = table.read_text().splitlines()
     assert head.startswith("block,sitting,window,executions,time_s")
     assert any("warm linear.forward" in row for row in rows)

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import cli
-from devices.claims.claim import LOCK, sole_user, sole_writer
+from devices.claims.claim import LOCK, sole_user, sole_writer, user_of
 from devices.claims.owner import users_of
 from devices.description import load_description
 from devices.documents.document import dump_yaml
-from devices.errors import BoardUnreachable, InputError, RequestRefused
+from devices.errors import BoardInUse, BoardUnreachable, InputError, RequestRefused
 from networks.models import build_model
 from profiler.opening.boards import open_board
 from profiler.run.options import ProfileOptions
@@ -121,6 +121,17 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_user_of_a_directory_is_named_without_disturbing_it(tmp_path: Path) -> None:
+    assert user_of(tmp_path / "missing") is None
+    with holder(HOLDER, str(tmp_path)) as other:
+        found = user_of(tmp_path)
+        assert found is not None
+        assert found.pid == other.pid
+    assert user_of(tmp_path) is None  # its lock file may be left
+    with sole_user(tmp_path):
+        pass
+
+
 def test_a_directory_is_free_again_after_its_user(tmp_path: Path) -> None:
     for _ in range(2):
         with sole_user(tmp_path / "new"):
@@ -192,8 +203,8 @@ def test_a_run_of_the_profiler_in_use_is_refused_before_the_board_is_reached(
 ) -> None:
     local, specs = load_description("local"), build_model("linear").distinct_specs
     options = ProfileOptions()
-    chosen = choose_run_directory(tmp_path, local, specs, None, options)
-    assert choose_run_directory(tmp_path, local, specs, None, options) == chosen
+    chosen = choose_run_directory([tmp_path], local, specs, None, options)
+    assert choose_run_directory([tmp_path], local, specs, None, options) == chosen
     with holder(HOLDER, str(chosen)) as other, pytest.raises(RequestRefused) as caught:
         profile_device(local, specs, None, options, chosen)
     assert f"process {other.pid} on " in str(caught.value)
@@ -233,7 +244,7 @@ def board(path: Path, transport: dict[str, Any]) -> str:
 
 
 def assert_in_use(name: str, other: subprocess.Popen[str]) -> None:
-    with pytest.raises(BoardUnreachable) as caught, open_board(load_description(name), 0.5, ignore):
+    with pytest.raises(BoardInUse) as caught, open_board(load_description(name), 0.5, ignore):
         pass
     said = str(caught.value)
     assert said.startswith(

@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOMS = (
+    "campaigns",
     "commands",
     "devices",
     "joulewright",
@@ -151,7 +152,7 @@ def test_a_board_is_profiled_solved_for_run_and_exported_in_a_directory_of_resul
     run("export", "--schedule", schedule, "--format", "c")
     results = directory / "kept" / "here"
     assert {path.name for path in results.iterdir()} == {
-        *("campaigns", "export", "profiles", "replays", "schedules")
+        *("export", "profiles", "replays", "runs", "schedules")
     }
     project = results / "export" / "linear-batch-1-on-local"
     assert (project / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

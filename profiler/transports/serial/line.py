@@ -16,7 +16,7 @@ from serial.tools import list_ports
 
 from devices.claims.claim import Claim, HeldError, claim_by_name
 from devices.claims.owner import Owner, users_of
-from devices.errors import BoardUnreachable
+from devices.errors import BoardInUse, BoardUnreachable
 
 _ERRORS = (OSError, termios.error, ValueError)  # includes pyserial's SerialException, an OSError
 _CHUNK_BYTES = 4096
@@ -54,7 +54,9 @@ class Line:
         except _ERRORS as error:
             if is_first:
                 self._let_go()
-            raise BoardUnreachable(f"{self.port}: {_explain(self.port, error)}") from error
+            number = error.errno if isinstance(error, OSError) else None
+            kind = BoardInUse if number in _IN_USE else BoardUnreachable
+            raise kind(f"{self.port}: {_explain(self.port, error)}") from error
 
     def send(self, data: bytes) -> None:
         """Queue data for sending. What the port cannot take now is sent while :meth:`receive`
@@ -137,7 +139,7 @@ def _claim(port: str) -> Claim:
         return claim_by_name("ports", port)
     except HeldError as held:
         owners = [] if held.owner is None else [held.owner]
-        raise BoardUnreachable(f"{port}: {_in_use(port, owners)}") from None
+        raise BoardInUse(f"{port}: {_in_use(port, owners)}") from None
     except OSError as error:
         raise BoardUnreachable(f"{port}: {_explain(port, error)}") from error
 

@@ -253,16 +253,21 @@ def test_the_next_run_resumes_an_interrupted_one_or_else_starts_a_new_directory(
             raise KeyboardInterrupt
 
     def directory(step: ExecutionPlan | None = None) -> Path:
-        return choose_run_directory(tmp_path, describe(), SPECS, step, QUICK)
+        places = (tmp_path / "runs", tmp_path / "campaigns")
+        return choose_run_directory(places, describe(), SPECS, step, QUICK)
 
     first = directory()
     with pytest.raises(KeyboardInterrupt):
         profile(first, on_progress=interrupt)
     assert directory() == first
     assert directory(tiny_step()) != first
-    found = profile(first)
-    assert read_yaml(first / "profile.yaml", DeviceProfile) == found
-    assert directory() > first
+    earlier = tmp_path / "campaigns" / first.name  # where runs were kept once
+    earlier.parent.mkdir()
+    first.rename(earlier)
+    assert directory() == earlier
+    found = profile(earlier)
+    assert read_yaml(earlier / "profile.yaml", DeviceProfile) == found
+    assert directory().parent == tmp_path / "runs"
 
 
 def test_the_matrix_product_is_chosen_once_in_a_run(

@@ -1,0 +1,1 @@
+"""Campaigns: boards × networks × budgets × methods, measured in repetitions and compared."""

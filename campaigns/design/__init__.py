@@ -1,0 +1,1 @@
+"""Design of a campaign: its file, and the cells that the file asks for."""

@@ -1,0 +1,256 @@
+"""Cells of a campaign: each combination of its factors that is not excluded, with its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from campaigns.design.file import (
+    CampaignFile,
+    Exclusion,
+    MethodChoice,
+    NetworkChoice,
+    Slug,
+)
+from campaigns.design.settings import Setting, settings_of
+from devices.documents.document import StrictModel
+from devices.documents.explain import choices
+from devices.errors import InputError
+from devices.quantities import Count, Label
+from devices.results import Results
+from networks.exported import exported
+from networks.models import model_names
+from profiler.building.toolchain import EXECUTOR, KERNELS, read_sources, sources_hash
+from solver.options import Coverage
+
+_HASH_DIGITS = 16
+
+
+class Cell(StrictModel):
+    """One combination of a campaign's factors, by the names of their levels.
+
+    ``hash`` is of everything that the cell's result depends on: description or profile, sources of
+    the kernels, network, method with its options, steps of a replay. ``batch`` is None for the
+    network's own.
+    """
+
+    hash: Annotated[str, Field(pattern=rf"^[0-9a-f]{{{_HASH_DIGITS}}}$")]
+    board: Slug
+    condition: Slug
+    network: Slug
+    batch: Count | None = None
+    ram_budget: Label
+    deadline: Label
+    method: Slug
+
+    @property
+    def levels(self) -> tuple[str | int | None, ...]:
+        """The levels, by which cells of different campaigns correspond to each other."""
+        return (
+            *(self.board, self.condition, self.network, self.batch),
+            *(self.ram_budget, self.deadline, self.method),
+        )
+
+    def __str__(self) -> str:
+        parts = [self.board, self.condition, self.network]
+        parts += [] if self.batch is None else [f"batch {self.batch}"]
+        parts += [self.ram_budget, f"deadline {self.deadline}", self.method]
+        return ", ".join(parts)
+
+
+class NetworkLevel(StrictModel):
+    """A network of a campaign.
+
+    ``model`` is what builds it on this computer: a name, or the path of a file, whose hash is
+    ``sha256``.
+    """
+
+    choice: NetworkChoice
+    model: str
+    sha256: str | None = None
+
+
+class Design(StrictModel):
+    """All cells of a campaign, and the levels that they name (``campaign-cells/1``).
+
+    ``kernels_sha256`` is the hash of the sources of kernels and executor, with which every cell of
+    a board is measured.
+    """
+
+    schema_: Annotated[Literal["campaign-cells/1"], Field(alias="schema")] = "campaign-cells/1"
+    name: Slug
+    kernels_sha256: str
+    settings: tuple[Setting, ...]
+    networks: tuple[NetworkLevel, ...]
+    methods: tuple[MethodChoice, ...]
+    budget_covers: Coverage
+    repetitions: Count
+    steps: Count
+    cells: tuple[Cell, ...]
+
+    @cached_property
+    def setting_by_name(self) -> Mapping[tuple[str, str], Setting]:
+        """Settings by the names of board and condition."""
+        return {(setting.board, setting.condition): setting for setting in self.settings}
+
+    @cached_property
+    def network_by_name(self) -> Mapping[str, NetworkLevel]:
+        return {level.choice.name: level for level in self.networks}
+
+    @cached_property
+    def method_by_name(self) -> Mapping[str, MethodChoice]:
+        return {method.name: method for method in self.methods}
+
+    def setting_of(self, cell: Cell) -> Setting:
+        """The board and condition of a cell."""
+        return self.setting_by_name[cell.board, cell.condition]
+
+    def repetitions_of(self, cell: Cell) -> int:
+        """How often the schedule of a cell is run; 0 if its board is a profile."""
+        return self.repetitions if self.setting_of(cell).is_run else 0
+
+
+def design_campaign(file: CampaignFile, directory: Path, results: Results) -> Design:
+    """Expand a campaign into its cells.
+
+    Args:
+        file: The campaign.
+        directory: Directory of its file, below which the files that it names are.
+        results: Where measured profiles are looked up, and exported networks are written.
+
+    Returns:
+        The cells, in the order of the factors' levels.
+
+    Raises:
+        InputError: A level cannot be resolved, ``exclude`` names an unknown one, or it leaves no
+            cell.
+    """
+    settings = settings_of(file, directory, results)
+    networks = tuple(_network(choice, directory, results) for choice in file.networks)
+    _check_exclusions(file, settings)
+    kernels = _kernels_sha256()
+    cells = tuple(_cells(file, settings, networks, kernels))
+    if not cells:
+        raise InputError(f"campaign {file.name}: exclude leaves no cell")
+    return Design(
+        name=file.name,
+        kernels_sha256=kernels,
+        settings=settings,
+        networks=networks,
+        methods=file.methods,
+        budget_covers=file.budget_covers,
+        repetitions=file.repetitions,
+        steps=file.steps,
+        cells=cells,
+    )
+
+
+def _cells(
+    file: CampaignFile,
+    settings: tuple[Setting, ...],
+    networks: tuple[NetworkLevel, ...],
+    kernels: str,
+) -> Iterator[Cell]:
+    asked = {method.name: _digest(method) for method in file.methods}
+    for setting in settings:
+        what = _digest(setting.description or setting.profile)
+        ran = f"{kernels} {file.steps}" if setting.is_run else ""
+        for network in networks:
+            choice = network.choice
+            trained = f"{_digest(choice)} {network.sha256}"
+            batches = choice.batches or file.batches or (None,)
+            for batch, method, ram_budget, deadline in product(
+                batches, file.methods, file.ram_budgets, file.deadlines
+            ):
+                levels = {
+                    "board": setting.board,
+                    "condition": setting.condition,
+                    "network": choice.name,
+                    "batch": batch,
+                    "ram_budget": ram_budget,
+                    "deadline": deadline,
+                    "method": method.name,
+                }
+                if any(_excludes(each, levels, setting) for each in file.exclude):
+                    continue
+                depends_on = [what, ran, trained, asked[method.name], file.budget_covers]
+                yield Cell(hash=_hash([*depends_on, levels]), **levels)
+
+
+def _hash(content: object) -> str:
+    text = json.dumps(content, ensure_ascii=False).encode()
+    return hashlib.sha256(text).hexdigest()[:_HASH_DIGITS]
+
+
+def _digest(model: StrictModel | None) -> str:
+    text = "" if model is None else model.model_dump_json(by_alias=True, exclude_none=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _kernels_sha256() -> str:
+    sources = {
+        f"{folder.name}/{name}": content
+        for folder in (KERNELS, EXECUTOR)
+        for name, content in read_sources(folder).items()
+    }
+    return sources_hash(sources, ())
+
+
+def _network(choice: NetworkChoice, directory: Path, results: Results) -> NetworkLevel:
+    if choice.model in model_names():
+        return NetworkLevel(choice=choice, model=choice.model)
+    path = Path(exported(str(directory / choice.model), results.networks))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        known = choices(choice.model, model_names())
+        raise InputError(
+            f"{path}: this network cannot be read ({error.strerror}), and none of this name is"
+            f" built in; {known}"
+        ) from None
+    return NetworkLevel(choice=choice, model=str(path), sha256=hashlib.sha256(content).hexdigest())
+
+
+def _excludes(entry: Exclusion, levels: Mapping[str, Any], setting: Setting) -> bool:
+    boards = {setting.board, *setting.tags}
+    return (entry.boards is None or not boards.isdisjoint(entry.boards)) and all(
+        named is None or levels[level] in named
+        for level, named in (
+            ("condition", entry.conditions),
+            ("network", entry.networks),
+            ("batch", entry.batches),
+            ("ram_budget", entry.ram_budgets),
+            ("deadline", entry.deadlines),
+            ("method", entry.methods),
+        )
+    )
+
+
+def _check_exclusions(file: CampaignFile, settings: tuple[Setting, ...]) -> None:
+    """Raise :class:`InputError` if an entry of ``exclude`` names a level that no cell has."""
+    batches = [batch for network in file.networks for batch in network.batches or ()]
+    known: Mapping[str, list[Any]] = {
+        "boards": [name for each in settings for name in (each.board, *each.tags)],
+        "conditions": [setting.condition for setting in settings],
+        "networks": [network.name for network in file.networks],
+        "batches": [*batches, *(file.batches or ())],
+        "ram_budgets": list(file.ram_budgets),
+        "deadlines": list(file.deadlines),
+        "methods": [method.name for method in file.methods],
+    }
+    for number, entry in enumerate(file.exclude):
+        for factor, names in known.items():
+            for name in getattr(entry, factor) or ():
+                if name not in names:
+                    allowed = choices(name, [str(each) for each in dict.fromkeys(names)])
+                    raise InputError(
+                        f"campaign {file.name}: exclude[{number}].{factor}: no level is {name!r};"
+                        f" {allowed}"
+                    )

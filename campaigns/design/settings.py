@@ -1,0 +1,123 @@
+"""Boards of a campaign under its conditions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from campaigns.design.file import (
+    AS_DESCRIBED,
+    BoardChoice,
+    CampaignFile,
+    Condition,
+    Slug,
+    slug,
+)
+from devices.description import DeviceDescription, catalog_names, load_description
+from devices.documents.document import DocumentError, StrictModel, validate
+from devices.errors import InputError
+from devices.library import resolve_profile
+from devices.profile import DeviceProfile
+from devices.results import Results
+
+
+class Setting(StrictModel):
+    """A board under a condition, or a profile in place of a board.
+
+    ``description`` has the condition's changes in it. Schedules for a ``profile`` are not run.
+    """
+
+    board: Slug
+    condition: Slug = AS_DESCRIBED
+    tags: tuple[Slug, ...] = ()
+    description: DeviceDescription | None = None
+    profile: DeviceProfile | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in messages and file names."""
+        is_plain = self.condition == AS_DESCRIBED
+        return self.board if is_plain else f"{self.board}.{self.condition}"
+
+    @property
+    def is_run(self) -> bool:
+        """Whether schedules are run on the board."""
+        return self.description is not None
+
+
+def settings_of(file: CampaignFile, directory: Path, results: Results) -> tuple[Setting, ...]:
+    """Resolve every board of a campaign under each of its conditions.
+
+    Args:
+        file: The campaign.
+        directory: Directory of its file, below which the files that it names are.
+        results: Where measured profiles are looked up by name.
+
+    Returns:
+        The settings, in the order of the file. A profile has one, whatever the conditions.
+
+    Raises:
+        InputError: A board or profile cannot be read, a condition does not fit a board, or two
+            boards have the same name.
+    """
+    found = [
+        tuple(_settings(choice, file.conditions, directory, results)) for choice in file.boards
+    ]
+    for board, count in Counter(settings[0].board for settings in found).items():
+        if count > 1:
+            raise InputError(
+                f"campaign {file.name}: two boards are named {board}",
+                remedy="change the name in one of their descriptions or profiles",
+            )
+    return tuple(setting for settings in found for setting in settings)
+
+
+def _settings(
+    choice: BoardChoice, conditions: tuple[Condition, ...], directory: Path, results: Results
+) -> Iterator[Setting]:
+    if choice.profile is not None:
+        profile = resolve_profile(_named_file(choice.profile, directory), results.profiles)
+        yield Setting(board=slug(profile.name), tags=choice.tags, profile=profile)
+        return
+    assert choice.device is not None, "a board is either a device or a profile"
+    word = choice.device
+    in_catalogue = word in catalog_names()
+    described = load_description(word if in_catalogue else _named_file(word, directory))
+    for condition in conditions or (Condition(name=AS_DESCRIBED),):
+        yield Setting(
+            board=slug(described.name),
+            condition=condition.name,
+            tags=choice.tags,
+            description=_changed(described, condition),
+        )
+
+
+def _named_file(word: str, directory: Path) -> str:
+    """The file below the campaign's directory that a word names, if it exists, or the word."""
+    path = directory / word
+    return str(path) if path.is_file() else word
+
+
+def _changed(described: DeviceDescription, condition: Condition) -> DeviceDescription:
+    """The description with the changes of a condition.
+
+    Raises:
+        DocumentError: The description does not allow them.
+    """
+    data: dict[str, Any] = described.model_dump(mode="json", by_alias=True, exclude_none=True)
+    stated = condition.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for key in ("storage", "meter"):
+        if key in stated:
+            data[key] = stated[key]
+    for key in ("compiler", "flags"):
+        if key in stated:
+            data["toolchain"][key] = stated[key]
+    held = {key: stated[key] for key in ("governor", "frequency_hz") if key in stated}
+    if held:
+        data["conditions"] = {**data.get("conditions", {}), **held}
+    try:
+        return validate(data, DeviceDescription, described.name)
+    except DocumentError as error:
+        raise InputError(f"condition {condition.name} does not fit the board: {error}") from None

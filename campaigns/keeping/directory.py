@@ -1,0 +1,189 @@
+"""The directory of a campaign, from which ``campaign run`` goes on.
+
+::
+
+    campaign.yaml                       the campaign's file as given
+    cells.json                          its cells and the levels that they name
+    profiles/BOARD[.CONDITION].HASH.yaml    the profiles that costs are from
+    cells/HASH/schedule.json            and schedule.graph.json
+    cells/HASH/cell.json                what the method found; written last, it marks a solved cell
+    cells/HASH/repetition-N.replay.json     the report of a replay, in full
+    cells/HASH/repetition-N.json        its figures; written last, it marks a finished replay
+    cells/HASH/control-N.json           the same of a control replay
+    cells/HASH/failures.json            failed attempts; of profiles in failures/
+    progress.json                       what the campaign does now
+    tables/                             tables that are derived from all this
+
+Every file is written completely or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaigns.design.cells import Cell, Design
+from campaigns.design.settings import Setting
+from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
+from devices.claims.claim import LOCK
+from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
+from devices.replay import ReplayReport
+from devices.results import Results
+from solver.files.solved import read_solved, write_solved
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+FILE, CELLS = "campaign.yaml", "cells.json"
+_REPLAYS = ("repetition-", "control-")
+_CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
+
+
+@dataclass(frozen=True)
+class CampaignDirectory:
+    """The files of a campaign.
+
+    Methods that write raise :class:`OSError` if a file cannot be written, and then change nothing.
+    Methods that read raise :class:`~devices.documents.document.DocumentError` for a damaged file.
+    """
+
+    path: Path
+
+    @property
+    def profiles(self) -> Path:
+        """Profiles that the costs of the cells are from."""
+        return self.path / "profiles"
+
+    def has_profile(self, setting: Setting) -> bool:
+        """Whether a profile of a board under a condition is there."""
+        return any(self.profiles.glob(f"{setting.name}.*.yaml"))
+
+    @property
+    def tables(self) -> Path:
+        """Derived tables."""
+        return self.path / "tables"
+
+    def design(self) -> Design:
+        """The cells. Raises ``DocumentError`` if the directory is not that of a campaign."""
+        file = self.path / CELLS
+        if not file.is_file():
+            raise DocumentError(f"{self.path}: not the directory of a campaign: {CELLS} is missing")
+        return read_json(file, Design)
+
+    def begin(self, text: str, design: Design) -> bool:
+        """Write the campaign's file and its cells, and remove what a killed process left.
+
+        Returns whether the cells are others than before.
+        """
+        for file in self._unfinished():
+            file.unlink()
+        write_atomically(self.path / FILE, text)
+        cells, file = dump_json(design), self.path / CELLS
+        if file.is_file() and file.read_text() == cells:
+            return False
+        write_atomically(file, cells)
+        return True
+
+    def _unfinished(self) -> Iterator[Path]:
+        """Files that a process was writing when it was killed."""
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                if name.startswith(".") and name != LOCK:
+                    yield Path(directory) / name
+
+    def of(self, cell: Cell) -> Path:
+        """Directory of a cell."""
+        return self.path / "cells" / cell.hash
+
+    def files(self) -> dict[str, frozenset[str]]:
+        """Names of the files that exist, by the hash of the cell; without those being written."""
+        try:
+            cells = [entry.path for entry in os.scandir(self.path / "cells")]
+        except FileNotFoundError:
+            return {}
+        return {os.path.basename(cell): frozenset(_names(cell)) for cell in cells}  # noqa: PTH119
+
+    def schedule_file(self, cell: Cell) -> Path:
+        """The schedule of a solved cell; its graph is beside it."""
+        return self.of(cell) / _SCHEDULE
+
+    def solved(self, cell: Cell) -> SolvedCell | None:
+        """What a cell's method found; None if it is not solved yet."""
+        file = self.of(cell) / _CELL
+        return read_json(file, SolvedCell) if file.is_file() else None
+
+    def schedule(self, cell: Cell) -> tuple[CostedGraph, Schedule]:
+        """Graph and schedule of a solved cell; every figure that they state is checked."""
+        return read_solved(self.schedule_file(cell))
+
+    def keep_solved(self, graph: CostedGraph, schedule: Schedule, solved: SolvedCell) -> None:
+        """Write what a cell's method found."""
+        write_solved(self.schedule_file(solved.cell), graph, schedule)
+        write_atomically(self.of(solved.cell) / _CELL, dump_json(solved))
+
+    def repetition(self, cell: Cell, place: ReplayPlace) -> Repetition | None:
+        """The figures of a replay; None if it is not finished yet."""
+        file = self.of(cell) / f"{place.stem}.json"
+        return read_json(file, Repetition) if file.is_file() else None
+
+    def replay_file(self, cell: Cell, place: ReplayPlace) -> Path:
+        """The report of a finished replay (``replay/1``)."""
+        return self.of(cell) / f"{place.stem}.replay.json"
+
+    def keep_repetition(self, repetition: Repetition, report: ReplayReport) -> None:
+        """Write the report of a replay and its figures."""
+        cell = repetition.cell
+        place = ReplayPlace(repetition=repetition.number, control=repetition.control)
+        write_atomically(self.replay_file(cell, place), dump_json(report))
+        write_atomically(self.of(cell) / f"{place.stem}.json", dump_json(repetition))
+
+    def failures(self, of: Cell | str) -> tuple[Failure, ...]:
+        """Failed attempts of a cell, or of the profile of a setting by its name."""
+        file = self._failures_file(of)
+        return read_json(file, Failures).failures if file.is_file() else ()
+
+    def add_failure(self, of: Cell | str, failure: Failure) -> None:
+        """Keep a failed attempt."""
+        failures = (*self.failures(of), failure)
+        name = of if isinstance(of, str) else of.hash
+        document = Failures(of=name, failures=failures)
+        write_atomically(self._failures_file(of), dump_json(document))
+
+    def _failures_file(self, of: Cell | str) -> Path:
+        if isinstance(of, str):
+            return self.path / "failures" / f"{of}.json"
+        return self.of(of) / _FAILURES
+
+
+def campaign_directory(name: str, results: Results) -> Path:
+    """The directory of a campaign that is named by its name or its path."""
+    path = Path(name)
+    return path if len(path.parts) > 1 or path.is_dir() else results.campaigns / name
+
+
+def is_solved(files: frozenset[str]) -> bool:
+    """Whether a cell with these files is solved."""
+    return _CELL in files
+
+
+def has_replay(files: frozenset[str], place: ReplayPlace) -> bool:
+    """Whether a cell with these files has finished a replay."""
+    return f"{place.stem}.json" in files
+
+
+def count_replays(files: frozenset[str]) -> int:
+    """How many replays a cell with these files has finished."""
+    return sum(name.startswith(_REPLAYS) and name.count(".") == 1 for name in files)
+
+
+def has_failures(files: frozenset[str]) -> bool:
+    """Whether an attempt at a cell with these files has failed."""
+    return _FAILURES in files
+
+
+def _names(directory: str) -> Iterator[str]:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if not entry.name.startswith("."):
+                yield entry.name

@@ -1,0 +1,150 @@
+"""Results of a campaign, as reports and comparisons read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from campaigns.design.cells import Cell, Design
+from campaigns.design.file import CampaignFile
+from campaigns.design.settings import Setting
+from campaigns.keeping.directory import (
+    FILE,
+    CampaignDirectory,
+    has_failures,
+    has_replay,
+    is_solved,
+)
+from campaigns.keeping.records import Failure, Repetition, ReplayPlace, SolvedCell
+from devices.documents.document import read_json, read_yaml
+from devices.profile import DeviceProfile
+from devices.replay import ReplayReport
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+State: TypeAlias = Literal["done", "no schedule", "failed", "waiting"]
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """A cell with everything that is known of it.
+
+    ``solved`` is None before its schedule was searched. ``repetitions`` are the finished replays by
+    number, ``controls`` the finished control replays; both are empty if the board is a profile.
+    ``failures`` are all failed attempts, after those at the profile of its board while that is
+    missing.
+    ``wanted_repetitions`` is how many the campaign asks for.
+    """
+
+    directory: CampaignDirectory
+    cell: Cell
+    setting: Setting
+    solved: SolvedCell | None
+    repetitions: tuple[Repetition, ...]
+    controls: tuple[Repetition, ...]
+    failures: tuple[Failure, ...]
+    wanted_repetitions: int
+
+    @property
+    def state(self) -> State:
+        """``done``, ``no schedule`` (its method found none), ``failed`` or ``waiting``."""
+        if self.solved is not None and not self.solved.has_schedule:
+            return "no schedule"
+        if self.solved is not None and len(self.repetitions) >= self.wanted_repetitions:
+            return "done"
+        return "failed" if self.failures and self.failures[-1].is_last else "waiting"
+
+    def schedule(self) -> tuple[CostedGraph, Schedule]:
+        """Graph and schedule of a solved cell."""
+        return self.directory.schedule(self.cell)
+
+    def profile(self) -> DeviceProfile | None:
+        """Profile that the costs of a solved cell are from."""
+        if self.solved is None or self.solved.profile is None:
+            return self.setting.profile
+        return read_yaml(self.directory.path / self.solved.profile, DeviceProfile)
+
+    def report(self, repetition: Repetition) -> ReplayReport:
+        """Full report of one of the replays."""
+        place = ReplayPlace(repetition=repetition.number, control=repetition.control)
+        return read_json(self.directory.replay_file(self.cell, place), ReplayReport)
+
+
+@dataclass(frozen=True)
+class CampaignResults:
+    """A campaign as it is now: its file, its cells and what is known of each.
+
+    A running campaign adds to it; every file that is there is complete.
+    """
+
+    directory: CampaignDirectory
+    design: Design
+    cells: tuple[CellResult, ...]
+
+    @cached_property
+    def file(self) -> CampaignFile:
+        """The campaign's file, as it was given."""
+        return read_yaml(self.directory.path / FILE, CampaignFile)
+
+    @property
+    def name(self) -> str:
+        """Name of the campaign."""
+        return self.design.name
+
+
+def read_campaign(path: Path) -> CampaignResults:
+    """Read a campaign from its directory.
+
+    Args:
+        path: The directory, ``results/campaigns/NAME``.
+
+    Returns:
+        All cells, in the order of the campaign's levels, with what is known of them now.
+
+    Raises:
+        DocumentError: The directory is not that of a campaign, or a file in it is damaged.
+    """
+    directory = CampaignDirectory(path)
+    design = directory.design()
+    files = directory.files()
+    at_profiles = {
+        setting.name: directory.failures(setting.name)
+        for setting in design.settings
+        if setting.is_run and not directory.has_profile(setting)
+    }
+    found = []
+    for cell in design.cells:
+        names = files.get(cell.hash, frozenset())
+        setting = design.setting_of(cell)
+        wanted = design.repetitions_of(cell)
+        found.append(
+            CellResult(
+                directory=directory,
+                cell=cell,
+                setting=setting,
+                solved=directory.solved(cell) if is_solved(names) else None,
+                repetitions=_replays(directory, cell, names, wanted, control=False),
+                controls=_replays(directory, cell, names, wanted, control=True),
+                failures=(
+                    *at_profiles.get(setting.name, ()),
+                    *(directory.failures(cell) if has_failures(names) else ()),
+                ),
+                wanted_repetitions=wanted,
+            )
+        )
+    return CampaignResults(directory, design, tuple(found))
+
+
+def _replays(
+    directory: CampaignDirectory,
+    cell: Cell,
+    names: frozenset[str],
+    wanted: int,
+    *,
+    control: bool,
+) -> tuple[Repetition, ...]:
+    places = (ReplayPlace(repetition=number, control=control) for number in range(wanted))
+    read = (directory.repetition(cell, place) for place in places if has_replay(names, place))
+    return tuple(repetition for repetition in read if repetition is not None)

@@ -1,0 +1,113 @@
+"""How far a campaign is, by board, read from its directory while it runs or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from campaigns.design.cells import Design
+from campaigns.keeping.directory import (
+    CampaignDirectory,
+    count_replays,
+    has_failures,
+    is_solved,
+)
+from campaigns.keeping.progress import BoardProgress, CampaignProgress, read_progress
+from campaigns.keeping.records import Failure
+from devices.claims.claim import user_of
+from devices.claims.owner import Owner
+
+
+@dataclass(frozen=True)
+class BoardStatus:
+    """How far a board is.
+
+    ``solved`` of ``cells`` have been searched for a schedule, ``finished`` of at most ``replays``
+    have been run; both are the files that are there. ``progress`` is what the running campaign says
+    of the board, None if it does not run or the board is a profile.
+    """
+
+    board: str
+    cells: int
+    solved: int
+    replays: int
+    finished: int
+    progress: BoardProgress | None
+
+
+@dataclass(frozen=True)
+class CampaignStatus:
+    """How far a campaign is. ``runner`` is the process that runs it, None if none does.
+
+    ``failures`` are the cells, or boards under a condition, at which the last attempt failed.
+    """
+
+    name: str
+    runner: Owner | None
+    boards: tuple[BoardStatus, ...]
+    solving: tuple[str, ...]
+    failures: tuple[tuple[str, Failure], ...]
+
+
+def read_status(path: Path) -> CampaignStatus:
+    """Read how far a campaign is.
+
+    Args:
+        path: The directory of the campaign.
+
+    Raises:
+        DocumentError: The directory is not that of a campaign, or a file in it is damaged.
+    """
+    directory = CampaignDirectory(path)
+    design, files = directory.design(), directory.files()
+    runner = user_of(path)
+    progress = (read_progress(path) if runner is not None else None) or CampaignProgress(boards=())
+    told = {board.board: board for board in progress.boards}
+    boards = dict.fromkeys(setting.board for setting in design.settings)
+    return CampaignStatus(
+        name=design.name,
+        runner=runner,
+        boards=tuple(_board(design, files, board, told.get(board)) for board in boards),
+        solving=progress.solving,
+        failures=tuple(_failures(directory, design, files)),
+    )
+
+
+def _board(
+    design: Design, files: dict[str, frozenset[str]], board: str, told: BoardProgress | None
+) -> BoardStatus:
+    names = [files.get(cell.hash, frozenset()) for cell in design.cells if cell.board == board]
+    is_run = any(setting.is_run for setting in design.settings if setting.board == board)
+    most = design.repetitions * (len(names) + 1) if is_run else 0
+    return BoardStatus(
+        board=board,
+        cells=len(names),
+        solved=sum(map(is_solved, names)),
+        replays=most if told is None else told.replays,
+        finished=sum(map(count_replays, names)),
+        progress=told,
+    )
+
+
+def _failures(
+    directory: CampaignDirectory, design: Design, files: dict[str, frozenset[str]]
+) -> list[tuple[str, Failure]]:
+    found: list[tuple[str, Failure]] = []
+    for setting in design.settings:
+        failures = directory.failures(setting.name) if setting.is_run else ()
+        if failures and not directory.has_profile(setting):
+            found.append((f"profile of {setting.name}", failures[-1]))
+    for cell in design.cells:
+        names = files.get(cell.hash, frozenset())
+        if has_failures(names):
+            failure = directory.failures(cell)[-1]
+            if failure.is_last and not _is_mended(failure, names):
+                found.append((str(cell), failure))
+    return found
+
+
+def _is_mended(failure: Failure, names: frozenset[str]) -> bool:
+    """Whether what failed has been done since."""
+    if failure.replay is None:
+        return is_solved(names)
+    return f"{failure.replay.stem}.json" in names

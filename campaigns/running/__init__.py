@@ -1,0 +1,1 @@
+"""Running a campaign: profiles, schedules and replays, in processes that may fail."""

@@ -1,0 +1,1 @@
+"""Command ``campaign``: run many measurements from one file, and compare them."""
