@@ -2,7 +2,8 @@
 """Joulewright's command line.
 
 Commands: ``profile``, ``solve``, ``run``, ``export``, ``sweep``, ``campaign``, ``plot``,
-``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports its modules only when it runs.
+``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports its modules only when it
+runs.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ _SUMMARIES: Mapping[str, str] = {
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
 3 board unreachable; 4 measurement invalid; 5 no schedule fits;
 6 limit reached without a solution; 7 no schedule in the class that was searched;
+8 campaign compare: the second takes more time or energy;
 128 + number of the signal that ended the command early, with what it has found so far:
 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP"""
 

@@ -22,6 +22,8 @@ class ExitCode(IntEnum):
     NO_SOLUTION = 6
     # No schedule exists in the class that was searched; others may exist.
     EXHAUSTED = 7
+    # A comparison of campaigns found a change for the worse.
+    WORSE = 8
     # Convention of shells for a program that SIGINT ended.
     INTERRUPTED = 130
 

@@ -27,8 +27,10 @@ from pathlib import Path
 from campaigns.design.cells import Cell, Design
 from campaigns.design.settings import Setting
 from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
+from devices.claims.claim import LOCK
 from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
 from devices.replay import ReplayReport
+from devices.results import Results
 from solver.files.solved import read_solved, write_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -69,10 +71,26 @@ class CampaignDirectory:
             raise DocumentError(f"{self.path}: not the directory of a campaign: {CELLS} is missing")
         return read_json(file, Design)
 
-    def begin(self, text: str, design: Design) -> None:
-        """Write the campaign's file and its cells."""
+    def begin(self, text: str, design: Design) -> bool:
+        """Write the campaign's file and its cells, and remove what a killed process left.
+
+        Returns whether the cells are others than before.
+        """
+        for file in self._unfinished():
+            file.unlink()
         write_atomically(self.path / FILE, text)
-        write_atomically(self.path / CELLS, dump_json(design))
+        cells, file = dump_json(design), self.path / CELLS
+        if file.is_file() and file.read_text() == cells:
+            return False
+        write_atomically(file, cells)
+        return True
+
+    def _unfinished(self) -> Iterator[Path]:
+        """Files that a process was writing when it was killed."""
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                if name.startswith(".") and name != LOCK:
+                    yield Path(directory) / name
 
     def of(self, cell: Cell) -> Path:
         """Directory of a cell."""
@@ -136,6 +154,12 @@ class CampaignDirectory:
         if isinstance(of, str):
             return self.path / "failures" / f"{of}.json"
         return self.of(of) / _FAILURES
+
+
+def campaign_directory(name: str, results: Results) -> Path:
+    """The directory of a campaign that is named by its name or its path."""
+    path = Path(name)
+    return path if len(path.parts) > 1 or path.is_dir() else results.campaigns / name
 
 
 def is_solved(files: frozenset[str]) -> bool:

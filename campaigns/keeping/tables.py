@@ -6,9 +6,8 @@ import io
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.records import Repetition
-from campaigns.keeping.results import CampaignResults, CellResult, read_campaign
+from campaigns.keeping.results import CampaignResults, CellResult
 from devices.documents.document import write_atomically
 from devices.profile import Interval
 
@@ -27,14 +26,13 @@ _OF_SCHEDULE = (
 _COUNTS = ("recomputations", "outs", "ins", "operations")
 
 
-def write_tables(directory: CampaignDirectory) -> None:
+def write_tables(results: CampaignResults) -> None:
     """Write ``cells`` and ``replays`` into ``tables/``, each as CSV and Parquet.
 
     Raises:
-        DocumentError: A file of the campaign is damaged.
         OSError: A table cannot be written.
     """
-    results = read_campaign(directory.path)
+    directory = results.directory
     for name, table in (("cells", cell_table(results)), ("replays", replay_table(results))):
         parquet = io.BytesIO()
         table.to_parquet(parquet, index=False)

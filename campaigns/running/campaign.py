@@ -73,6 +73,15 @@ class Shortfall:
 
 
 @dataclass(frozen=True)
+class RunResult:
+    """What a call did: how many schedules and replays it finished, and what failed for good, in the
+    order in which it did."""
+
+    finished: int
+    shortfalls: tuple[Shortfall, ...]
+
+
+@dataclass(frozen=True)
 class Workers:
     """Where schedules are found: ``jobs`` processes here, or the Dask cluster of ``scheduler``."""
 
@@ -87,7 +96,7 @@ def run_campaign(
     results: Results,
     workers: Workers,
     on_event: Callable[[Event], None] = lambda _event: None,
-) -> tuple[Shortfall, ...]:
+) -> RunResult:
     """Do what is left of a campaign.
 
     Everything that finishes is kept at once. Ctrl-C ends what runs, and the next call goes on.
@@ -101,7 +110,7 @@ def run_campaign(
         on_event: Called with everything that ends.
 
     Returns:
-        What failed for good in this call, in the order in which it did.
+        What was done.
 
     Raises:
         PoolError: The cluster cannot be used.
@@ -170,8 +179,9 @@ class _Run:
     files: dict[str, frozenset[str]] = field(default_factory=dict)
     done: int = 0
     things: int = 0
+    finished: int = 0
 
-    def run(self) -> tuple[Shortfall, ...]:
+    def run(self) -> RunResult:
         self.files = self.directory.files()
         self._find_work()
         progress = ProgressFile(self.directory.path)
@@ -192,7 +202,7 @@ class _Run:
         except BaseException:
             self._interrupt()
             raise
-        return tuple(self.shortfalls)
+        return RunResult(self.finished, tuple(self.shortfalls))
 
     # --- what is left ---------------------------------------------------------------------------
 
@@ -404,6 +414,7 @@ class _Run:
 
     def _tell(self, text: str) -> None:
         self.done += 1
+        self.finished += 1
         self.on_event(Event(text, self.done, self.things))
 
     def _fail_profile(self, task: _Profiling, failed: Failed, began: Beginning) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from commands.campaign.options import (
     CampaignOptions,
+    CompareOptions,
     RunOptions,
     StatusOptions,
     add_options,
-    campaign_directory,
     options_of,
 )
 from commands.command import Command
@@ -21,15 +21,30 @@ def campaign(options: CampaignOptions, console: Console) -> int:
     """Run, show or compare campaigns."""
     if isinstance(options, StatusOptions):
         return _status(options, console)
+    if isinstance(options, CompareOptions):
+        return _compare(options, console)
     return _run(options, console)
+
+
+def _compare(options: CompareOptions, console: Console) -> int:
+    from campaigns.comparing.comparison import compare_campaigns
+    from campaigns.comparing.sides import read_side
+    from commands.campaign.comparison import show_comparison
+
+    first = read_side(options.first, options.results)
+    second = read_side(options.second, options.results)
+    comparison = compare_campaigns(first, second, options.margin)
+    show_comparison(console, comparison)
+    return ExitCode.WORSE if comparison.is_worse else ExitCode.DONE
 
 
 def _run(options: RunOptions, console: Console) -> int:
     from campaigns.design.opening import open_campaign
     from campaigns.keeping.directory import CampaignDirectory
+    from campaigns.keeping.results import read_campaign
     from campaigns.keeping.tables import write_tables
     from campaigns.running.campaign import Event, Workers, run_campaign
-    from commands.campaign.summary import announce, summarise
+    from commands.campaign.summary import announce, say_nothing_left, summarise
     from devices.claims.claim import sole_user
 
     opened = open_campaign(options.file, options.results)
@@ -38,22 +53,27 @@ def _run(options: RunOptions, console: Console) -> int:
         announce(console, opened, directory, options.results)
         return ExitCode.DONE
     with sole_user(directory.path, patience_s=_PATIENCE_S):
-        directory.begin(opened.text, opened.design)
+        is_new = directory.begin(opened.text, opened.design)
         with console.progress("starting", len(opened.design.cells)) as progress:
 
             def show(event: Event) -> None:
                 progress.show(event.text, event.done, things=event.things)
 
             workers = Workers(options.jobs, options.scheduler)
-            shortfalls = run_campaign(
+            done = run_campaign(
                 directory, opened.file, opened.design, options.results, workers, show
             )
-        write_tables(directory)
-        summarise(console, directory, shortfalls)
-    return shortfalls[0].exit_code if shortfalls else ExitCode.DONE
+        if not (is_new or done.finished or done.shortfalls) and directory.tables.is_dir():
+            say_nothing_left(console, opened, directory)
+            return ExitCode.DONE
+        results = read_campaign(directory.path)
+        write_tables(results)
+        summarise(console, results, done.shortfalls)
+    return done.shortfalls[0].exit_code if done.shortfalls else ExitCode.DONE
 
 
 def _status(options: StatusOptions, console: Console) -> int:
+    from campaigns.keeping.directory import campaign_directory
     from campaigns.keeping.status import read_status
     from commands.campaign.summary import show_status
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
-from commands.arguments import add_json, add_results, count
+from commands.arguments import add_json, add_results, count, fraction
 from devices.results import Results
 
 
@@ -34,13 +33,29 @@ class StatusOptions:
     results: Results
 
 
-CampaignOptions: TypeAlias = RunOptions | StatusOptions
+@dataclass(frozen=True)
+class CompareOptions:
+    """Compare two campaigns, or two levels, each stated as the user wrote it."""
+
+    first: str
+    second: str
+    margin: float
+    results: Results
+
+
+CampaignOptions: TypeAlias = RunOptions | StatusOptions | CompareOptions
+
+_MARGIN = 0.02
 
 
 def options_of(namespace: Namespace) -> CampaignOptions:
     """Read the options of the action that is named."""
     if namespace.action == "status":
         return StatusOptions(namespace.name, namespace.results)
+    if namespace.action == "compare":
+        return CompareOptions(
+            namespace.first, namespace.second, namespace.margin, namespace.results
+        )
     return RunOptions(
         file=namespace.file,
         jobs=namespace.jobs,
@@ -80,8 +95,20 @@ def add_options(parser: ArgumentParser) -> None:
     add_results(status)
     status.add_argument("name", metavar="NAME", help="name or directory of a campaign")
 
-
-def campaign_directory(name: str, results: Results) -> Path:
-    """The directory of a campaign that is named by its name or its path."""
-    path = Path(name)
-    return path if len(path.parts) > 1 or path.is_dir() else results.campaigns / name
+    compare = actions.add_parser("compare", help="compare two campaigns, or two levels of one")
+    add_json(compare)
+    add_results(compare)
+    for name in ("first", "second"):
+        compare.add_argument(
+            name,
+            metavar=name.upper(),
+            help="name or directory of a campaign, or NAME:LEVEL for the cells of one level, such"
+            " as a condition or a method",
+        )
+    compare.add_argument(
+        "--margin",
+        type=fraction,
+        default=_MARGIN,
+        metavar="X",
+        help=f"largest change at which two count as the same, as a fraction ({_MARGIN})",
+    )

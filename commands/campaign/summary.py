@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from campaigns.design.opening import OpenedCampaign
 from campaigns.keeping.directory import CampaignDirectory
-from campaigns.keeping.results import CampaignResults, read_campaign
+from campaigns.keeping.results import CampaignResults
 from campaigns.keeping.status import BoardStatus, CampaignStatus
 from campaigns.running.campaign import Shortfall
 from campaigns.running.preview import BoardPreview, preview_campaign
@@ -122,11 +122,20 @@ def _status_row(board: BoardStatus) -> list[str]:
     return [board.board, solved, replays, left, now]
 
 
-def summarise(
-    console: Console, directory: CampaignDirectory, shortfalls: Sequence[Shortfall]
+def say_nothing_left(
+    console: Console, opened: OpenedCampaign, directory: CampaignDirectory
 ) -> None:
+    """Print that all cells are done."""
+    console.document({"campaign": opened.file.name, "directory": str(directory.path)})
+    console.result(
+        f"{opened.file.name}: nothing is left to do for its {len(opened.design.cells)} cells"
+    )
+    console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
+
+
+def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[Shortfall]) -> None:
     """Print what came of a run: states of the cells by board, failures, and where the files are."""
-    results = read_campaign(directory.path)
+    directory = results.directory
     states = Counter(result.state for result in results.cells)
     differing = _with_other_values(results)
     console.document(

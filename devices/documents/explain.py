@@ -68,7 +68,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
         return f"{source}: {count} problems; the file is not of this format"
     problems = error.errors(include_url=False)
     other_format = [problem for problem in problems if problem["loc"] == ("schema",)]
-    reported = other_format or problems
+    reported = other_format or _without_consequences(problems)
     lines = [
         f"{source}: {_shortened(printable(_sentence(problem, model)), _MOST_CHARACTERS)}"
         for problem in reported[:_MOST_SENTENCES]
@@ -77,6 +77,16 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
     if more > 0:
         lines.append(f"{source}: and {more} more problems")
     return "\n".join(lines)
+
+
+def _without_consequences(problems: Sequence[ErrorDetails]) -> Sequence[ErrorDetails]:
+    """Leave out that a list is too short if that is because its items are wrong."""
+    around = {problem["loc"][:end] for problem in problems for end in range(len(problem["loc"]))}
+    return [
+        problem
+        for problem in problems
+        if problem["type"] != "too_short" or problem["loc"] not in around
+    ]
 
 
 @dataclass(frozen=True)

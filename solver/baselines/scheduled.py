@@ -11,7 +11,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Schedule, SolverRecord
 from solver.referee.referee import verify
 
-_ADDRESSES_S = 10.0
+_ADDRESSES_S = 5.0
 
 
 def schedule_by_baseline(

@@ -1,0 +1,1 @@
+"""Comparison of two campaigns, or of two levels of one: shifts, intervals and verdicts."""

@@ -1,0 +1,264 @@
+"""``compare_campaigns``: the shift of every cell and over all cells, with verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from campaigns.comparing.differences import differences
+from campaigns.comparing.shifts import CONFIDENCE, Shift, exact_shift, paired_shift, shift_of_logs
+from campaigns.comparing.sides import Factor, Side, common_factor
+from campaigns.design.cells import Cell
+from campaigns.keeping.records import Repetition
+from campaigns.keeping.results import CellResult
+from devices.documents.document import StrictModel
+from devices.errors import InputError
+from devices.profile import EnergySource
+
+Quantity: TypeAlias = Literal["time", "energy", "predicted energy"]
+
+
+class ComparedCell(StrictModel):
+    """The shift of one quantity of a cell, from the first side to the second.
+
+    ``energy_source`` is that of energies.
+    """
+
+    first: Cell
+    second: Cell
+    quantity: Quantity
+    energy_source: EnergySource | None = None
+    shift: Shift
+
+
+class Overall(StrictModel):
+    """The shift of one quantity over all cells: of the mean of the logarithms in a repetition."""
+
+    quantity: Quantity
+    cells: int
+    shift: Shift
+
+
+class Control(StrictModel):
+    """The shift between the replays of a cell and its controls, between which nothing differs."""
+
+    cell: Cell
+    quantity: Quantity
+    shift: Shift
+
+
+class CampaignComparison(StrictModel):
+    """Comparison of two campaigns, or of two levels (``campaign-comparison/1``).
+
+    ``differences`` says in what the sides differ. ``left_out`` are cells of either side that could
+    not be compared, with the reason. All intervals of ``cells`` and ``overall`` hold together with
+    the ``confidence``, and so do those of ``controls``.
+    """
+
+    schema_: Annotated[Literal["campaign-comparison/1"], Field(alias="schema")] = (
+        "campaign-comparison/1"
+    )
+    first: str
+    second: str
+    confidence: float = CONFIDENCE
+    margin: float
+    differences: tuple[str, ...]
+    cells: tuple[ComparedCell, ...]
+    overall: tuple[Overall, ...]
+    controls: tuple[Control, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the second side takes more time or energy, in a cell or over all."""
+        shifts = [*(each.shift for each in self.cells), *(each.shift for each in self.overall)]
+        return any(shift.verdict == "more" for shift in shifts)
+
+
+def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignComparison:
+    """Compare the measurements of two sides, cell by cell and over all.
+
+    Args:
+        first: What is compared with.
+        second: What is compared.
+        margin: Largest shift at which two count as the same, such as 0.02.
+
+    Returns:
+        The comparison. Estimated joules are not compared: they are times.
+
+    Raises:
+        InputError: The sides have no cell in common that was measured on both.
+    """
+    factor = common_factor(first, second)
+    pairs, left_out = _pairs(first, second, factor)
+    samples = [sample for pair in pairs for sample in _samples(*pair)]
+    if not samples:
+        reasons = "; ".join(left_out[:3]) or "they have no cell in common"
+        raise InputError(
+            f"{first.words} and {second.words} cannot be compared: {reasons}",
+            remedy="compare campaigns, or levels of one, whose other levels are the same",
+        )
+    quantities = list(dict.fromkeys(sample.quantity for sample in samples))
+    measured = [quantity for quantity in quantities if quantity != "predicted energy"]
+    comparisons = sum(not sample.is_exact for sample in samples) + len(measured)
+    overall = [_overall(quantity, samples, comparisons, margin) for quantity in measured]
+    return CampaignComparison(
+        first=first.words,
+        second=second.words,
+        margin=margin,
+        differences=tuple(differences(pairs, (first, second))),
+        cells=tuple(sample.compared(comparisons, margin) for sample in samples),
+        overall=tuple(each for each in overall if each is not None),
+        controls=tuple(_controls((first, second), margin)),
+        left_out=tuple(left_out),
+    )
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Paired figures of one quantity of corresponding cells, by repetition."""
+
+    first: CellResult
+    second: CellResult
+    quantity: Quantity
+    pairs: Mapping[int, tuple[float, float]]
+    source: EnergySource | None = None
+    is_exact: bool = False
+
+    def compared(self, comparisons: int, margin: float) -> ComparedCell:
+        before, after = zip(*self.pairs.values(), strict=True)
+        shift = (
+            exact_shift(before[0], after[0], margin)
+            if self.is_exact
+            else paired_shift(before, after, comparisons, margin)
+        )
+        return ComparedCell(
+            first=self.first.cell,
+            second=self.second.cell,
+            quantity=self.quantity,
+            energy_source=self.source,
+            shift=shift,
+        )
+
+    @property
+    def logs(self) -> dict[int, float]:
+        return {number: math.log(new / old) for number, (old, new) in self.pairs.items()}
+
+
+def _pairs(
+    first: Side, second: Side, factor: Factor | None
+) -> tuple[list[tuple[CellResult, CellResult]], list[str]]:
+    """Corresponding cells that both have results, and why others are left out."""
+    before, after = first.by_levels(factor), second.by_levels(factor)
+    left_out = [
+        f"{result.cell}: only in {first.words}"
+        for key, result in before.items()
+        if key not in after
+    ]
+    left_out += [
+        f"{result.cell}: only in {second.words}"
+        for key, result in after.items()
+        if key not in before
+    ]
+    pairs = []
+    for key in before:
+        if key not in after:
+            continue
+        pair = before[key], after[key]
+        reasons = [
+            f"{result.cell}: {_missing(result)} in {side.words}"
+            for result, side in zip(pair, (first, second), strict=True)
+            if _missing(result)
+        ]
+        left_out += dict.fromkeys(reasons)
+        if not reasons:
+            pairs.append(pair)
+    return pairs, left_out
+
+
+def _missing(result: CellResult) -> str:
+    """Why a cell cannot be compared; empty if it can."""
+    if result.solved is None or not result.solved.has_schedule:
+        return result.state
+    return "" if result.repetitions or not result.wanted_repetitions else "not run yet"
+
+
+def _samples(first: CellResult, second: CellResult) -> Iterator[_Sample]:
+    if not first.wanted_repetitions or not second.wanted_repetitions:
+        assert first.solved is not None, "cells without schedules are left out"
+        assert second.solved is not None, "cells without schedules are left out"
+        before, after = first.solved.energy_j, second.solved.energy_j
+        if before is not None and after is not None:
+            source = first.solved.energy_source
+            yield _Sample(
+                first, second, "predicted energy", {0: (before, after)}, source, is_exact=True
+            )
+        return
+    old, new = _by_number(first.repetitions), _by_number(second.repetitions)
+    for quantity, pairs in _quantities(old, new):
+        source = next(iter(old.values())).measured_energy_source if quantity == "energy" else None
+        yield _Sample(first, second, quantity, pairs, source)
+
+
+def _quantities(
+    before: Mapping[int, Repetition], after: Mapping[int, Repetition]
+) -> Iterator[tuple[Quantity, dict[int, tuple[float, float]]]]:
+    """Paired figures by quantity, of the repetitions that both sides have."""
+    times: dict[int, tuple[float, float]] = {}
+    joules: dict[int, tuple[float, float]] = {}
+    for number in sorted(before.keys() & after.keys()):
+        old, new = before[number], after[number]
+        times[number] = old.time_s.measured.median, new.time_s.measured.median
+        energies = _joules(old), _joules(new)
+        if energies[0] and energies[1]:
+            joules[number] = energies[0], energies[1]
+    if times:
+        yield "time", times
+    if joules:
+        yield "energy", joules
+
+
+def _joules(repetition: Repetition) -> float | None:
+    """Joules of a step; None if they were not measured: estimated ones are times."""
+    if repetition.measured_energy_source == "estimated" or repetition.energy_j is None:
+        return None
+    return repetition.energy_j.measured.median
+
+
+def _by_number(repetitions: Sequence[Repetition]) -> dict[int, Repetition]:
+    return {repetition.number: repetition for repetition in repetitions}
+
+
+def _overall(
+    quantity: Quantity, samples: Sequence[_Sample], comparisons: int, margin: float
+) -> Overall | None:
+    """The shift over all cells; None if no repetition is complete."""
+    logs = [sample.logs for sample in samples if sample.quantity == quantity]
+    complete = set.intersection(*(set(each) for each in logs))
+    if not complete:
+        return None
+    means = [fmean(each[number] for each in logs) for number in sorted(complete)]
+    shift = shift_of_logs(means, comparisons, margin)
+    return Overall(quantity=quantity, cells=len(logs), shift=shift)
+
+
+def _controls(sides: tuple[Side, Side], margin: float) -> Iterator[Control]:
+    found: dict[str, tuple[CellResult, Quantity, dict[int, tuple[float, float]]]] = {}
+    for side in sides:
+        for result in side.results.cells:
+            old, new = _by_number(result.repetitions), _by_number(result.controls)
+            for quantity, pairs in _quantities(old, new):
+                found[f"{result.directory.path} {result.cell.hash} {quantity}"] = (
+                    result,
+                    quantity,
+                    pairs,
+                )
+    for result, quantity, pairs in found.values():
+        before, after = zip(*pairs.values(), strict=True)
+        shift = paired_shift(before, after, len(found), margin)
+        yield Control(cell=result.cell, quantity=quantity, shift=shift)

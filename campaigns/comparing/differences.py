@@ -1,0 +1,116 @@
+"""In what two sides of a comparison differ, apart from their measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from campaigns.comparing.sides import Side
+from campaigns.keeping.results import CellResult
+
+_MOST_SHOWN = 120
+
+
+def differences(
+    pairs: Iterable[tuple[CellResult, CellResult]], sides: tuple[Side, Side]
+) -> list[str]:
+    """Sentences on what differs between corresponding cells, each once.
+
+    Args:
+        pairs: The corresponding cells.
+        sides: The sides that they are from.
+    """
+    found: dict[str, None] = {}
+    first, second = (side.results.design for side in sides)
+    if first.kernels_sha256 != second.kernels_sha256:
+        found["sources of the kernels"] = None
+    if first.steps != second.steps:
+        found[f"steps of a replay: {first.steps} and {second.steps}"] = None
+    if first.budget_covers != second.budget_covers:
+        found[f"budget_covers: {first.budget_covers} and {second.budget_covers}"] = None
+    for before, after in pairs:
+        found.update(dict.fromkeys(_of_pair(before, after, sides)))
+    return list(found)
+
+
+def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) -> Iterator[str]:
+    board = before.cell.board
+    if before.cell.board == after.cell.board:
+        yield from _differing(
+            f"description of {board}",
+            _data(before.setting.description),
+            _data(after.setting.description),
+        )
+        if before.setting.profile != after.setting.profile:
+            yield f"profile of {board}"
+    else:
+        yield f"board: {before.cell.board} and {after.cell.board}"
+    first, second = (side.results.design for side in sides)
+    yield from _differing(
+        f"method {before.cell.method}",
+        _data(first.method_by_name[before.cell.method]),
+        _data(second.method_by_name[after.cell.method]),
+    )
+    networks = (
+        first.network_by_name[before.cell.network],
+        second.network_by_name[after.cell.network],
+    )
+    yield from _differing(
+        f"network {before.cell.network}", *(_data(each.choice) for each in networks)
+    )
+    if networks[0].sha256 != networks[1].sha256:
+        yield f"file of network {before.cell.network}"
+    for name in ("ram_budget", "deadline"):
+        yield from _differing(
+            name, {"": getattr(before.cell, name)}, {"": getattr(after.cell, name)}
+        )
+    yield from _differing(f"measuring of {board}", _circumstances(before), _circumstances(after))
+
+
+def _circumstances(result: CellResult) -> dict[str, Any]:
+    """What replays of a cell state about board, compiler and program."""
+    found: dict[str, Any] = {}
+    for repetition in result.repetitions:
+        board, build = repetition.board, repetition.build
+        for name, value in (
+            ("board", board.model),
+            ("serial number", board.serial),
+            ("kernel", board.kernel),
+            ("governor", board.governor),
+            ("storage card", board.storage_card),
+            ("compiler", build.compiler),
+            ("matrix products", build.matmul),
+            ("meter", None if repetition.meter is None else repetition.meter.kind),
+            ("source of the joules", repetition.measured_energy_source),
+            ("host", repetition.circumstances.host),
+            ("program", repetition.circumstances.program),
+        ):
+            known = found.setdefault(name, str(value))
+            if str(value) not in known.split(" or "):
+                found[name] = f"{known} or {value}"
+    return found
+
+
+def _data(model: Any) -> dict[str, Any]:
+    if model is None:
+        return {}
+    data: dict[str, Any] = model.model_dump(mode="json", by_alias=True)
+    return {key: value for key, value in data.items() if key != "label"}
+
+
+def _differing(where: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """The keys in which two documents differ, with both values."""
+    for key in dict.fromkeys((*before, *after)):
+        old, new = before.get(key), after.get(key)
+        if old == new or (not before and where.startswith("measuring")):
+            continue
+        place = f"{where}, {key}" if key else where
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differing(place, old, new)
+        else:
+            yield f"{place}: {_shown(old)} and {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"

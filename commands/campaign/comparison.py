@@ -1,0 +1,93 @@
+"""Printout of ``campaign compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from campaigns.comparing.comparison import CampaignComparison, Quantity
+from campaigns.comparing.shifts import Shift, Verdict
+from commands.console import Console
+
+_MOST_SHOWN = 20
+_WORDS: dict[Quantity, dict[Verdict, str]] = {
+    "time": {"more": "slower", "less": "faster"},
+    "energy": {"more": "more energy", "less": "less energy"},
+    "predicted energy": {"more": "more energy", "less": "less energy"},
+}
+
+
+def show_comparison(console: Console, comparison: CampaignComparison) -> None:
+    """Print the shift of every cell and over all, and in what the sides differ."""
+    console.document(comparison.model_dump(mode="json", by_alias=True, exclude_none=True))
+    console.result(f"{comparison.second} against {comparison.first}")
+    _show_differences(console, comparison)
+    interval = f"{comparison.confidence:.0%} interval of all"
+    rows = [["cell", "of", "change", interval, "repetitions", "visible", "verdict"]]
+    rows += [
+        _row(
+            str(each.second),
+            _named(each.quantity, each.energy_source),
+            each.quantity,
+            each.shift,
+            comparison.margin,
+        )
+        for each in comparison.cells
+    ]
+    rows += [
+        _row(f"all {each.cells} cells", each.quantity, each.quantity, each.shift, comparison.margin)
+        for each in comparison.overall
+    ]
+    console.table(rows, right=(2, 3, 4, 5))
+    if comparison.controls:
+        console.result("\ncontrols: the same schedule twice in a repetition, which must not differ")
+        rows = [["cell", "of", "change", interval, "repetitions", "visible", "verdict"]]
+        rows += [
+            _row(str(each.cell), each.quantity, each.quantity, each.shift, comparison.margin)
+            for each in comparison.controls
+        ]
+        console.table(rows, right=(2, 3, 4, 5))
+    _list(console, "not compared", comparison.left_out)
+
+
+def _show_differences(console: Console, comparison: CampaignComparison) -> None:
+    found = comparison.differences
+    if not found:
+        console.result("they differ in nothing that is recorded")
+    elif len(found) > 1:
+        console.result(
+            f"they differ in {len(found)} things, and a change may come from any of them:"
+        )
+    _list(console, "differ in", found)
+
+
+def _named(quantity: Quantity, source: str | None) -> str:
+    return quantity if source is None else f"{quantity} ({source})"
+
+
+def _row(what: str, of: str, quantity: Quantity, shift: Shift, margin: float) -> list[str]:
+    interval = "–"
+    if shift.low is not None and shift.high is not None and shift.pairs:
+        interval = f"{shift.low:+.2%} to {shift.high:+.2%}"
+    return [
+        what,
+        of,
+        f"{shift.shift:+.2%}",
+        interval,
+        str(shift.pairs) if shift.pairs else "–",
+        "–" if shift.visible is None or not shift.pairs else f"{shift.visible:.2%}",
+        _verdict(quantity, shift.verdict, margin),
+    ]
+
+
+def _verdict(quantity: Quantity, verdict: Verdict, margin: float) -> str:
+    if verdict == "same":
+        return f"same within {margin:.2g}" if margin == 0 else f"same within {100 * margin:g} %"
+    return _WORDS[quantity].get(verdict, verdict)
+
+
+def _list(console: Console, what: str, sentences: Iterable[str]) -> None:
+    found = list(sentences)
+    for sentence in found[:_MOST_SHOWN]:
+        console.result(f"{what}: {sentence}")
+    if len(found) > _MOST_SHOWN:
+        console.result(f"{what}: {len(found) - _MOST_SHOWN} more (--json lists all)")

@@ -1,0 +1,281 @@
+"""``campaign compare``: shifts, intervals and verdicts, and what the sides differ in."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cli
+from campaigns.comparing.shifts import exact_shift, paired_shift, shift_of_logs
+from campaigns.design.cells import Cell
+from campaigns.design.opening import open_campaign
+from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.records import Beginning, Circumstances, Repetition, SolvedCell
+from devices.documents.document import dump_json, write_atomically
+from devices.profile import BoardIdentity, Build, EnergySource, Interval
+from devices.replay import Comparison, MemoryUse
+from devices.results import Results
+
+positive = st.floats(1e-6, 1e3)
+MARGIN = 0.02
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+# --- shifts ---------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(positive, positive), min_size=2, max_size=9), positive)
+def test_a_shift_does_not_depend_on_the_unit_and_turns_round_with_the_sides(
+    pairs: list[tuple[float, float]], unit: float
+) -> None:
+    before, after = zip(*pairs, strict=True)
+    there = paired_shift(before, after, 3, MARGIN)
+    back = paired_shift(after, before, 3, MARGIN)
+    scaled = paired_shift([unit * x for x in before], [unit * x for x in after], 3, MARGIN)
+    assert math.isclose((1 + there.shift) * (1 + back.shift), 1, rel_tol=1e-6)
+    assert math.isclose(scaled.shift, there.shift, rel_tol=1e-6, abs_tol=1e-9)
+    assert there.low is not None
+    assert there.high is not None
+    assert there.low <= there.shift <= there.high
+
+
+@given(st.lists(positive, min_size=2, max_size=9), positive, st.integers(1, 50))
+def test_a_shift_without_scatter_is_decided(
+    before: list[float], factor: float, comparisons: int
+) -> None:
+    found = paired_shift(before, [factor * x for x in before], comparisons, 0.0)
+    assert math.isclose(1 + found.shift, factor, rel_tol=1e-6)
+    if abs(factor - 1) > 1e-6:
+        assert found.verdict == ("more" if factor > 1 else "less")
+
+
+def scattered(rng: random.Random, count: int, shift: float, scatter: float) -> list[float]:
+    return [rng.gauss(math.log1p(shift), scatter * math.sqrt(2)) for _ in range(count)]
+
+
+def alarms(cells: Sequence[Sequence[float]], margin: float = 0.0) -> bool:
+    """Whether a comparison of these cells, and of all together, says more or less."""
+    comparisons = len(cells) + 1
+    means = [sum(logs) / len(cells) for logs in zip(*cells, strict=True)]
+    shifts = [shift_of_logs(logs, comparisons, margin) for logs in (*cells, means)]
+    return any(shift.verdict in {"more", "less"} for shift in shifts)
+
+
+@pytest.mark.parametrize("repetitions", [3, 5, 8])
+@pytest.mark.parametrize("cells", [1, 6])
+def test_at_most_5_percent_of_comparisons_of_equal_things_raise_an_alarm(
+    cells: int, repetitions: int
+) -> None:
+    rng = random.Random(cells * 100 + repetitions)
+    campaigns = 600
+    raised = sum(
+        alarms([scattered(rng, repetitions, 0.0, 0.03) for _ in range(cells)])
+        for _ in range(campaigns)
+    )
+    error = math.sqrt(0.05 * 0.95 / campaigns)
+    assert raised / campaigns <= 0.05 + 3 * error
+
+
+@pytest.mark.parametrize(("change", "scatter"), [(0.10, 0.03), (0.03, 0.005)])
+def test_a_true_change_is_found_with_eight_repetitions(change: float, scatter: float) -> None:
+    rng = random.Random(8)
+    found = [
+        shift_of_logs(scattered(rng, 8, change, scatter), 4, 0.0).verdict == "more"
+        for _ in range(300)
+    ]
+    assert sum(found) / len(found) >= 0.9
+
+
+def test_the_smallest_visible_change_is_found_nine_times_out_of_ten() -> None:
+    rng = random.Random(1)
+    scatter, repetitions, comparisons = 0.02, 8, 3
+    visible = [
+        shift_of_logs(scattered(rng, repetitions, 0.0, scatter), comparisons, 0.0).visible or 0.0
+        for _ in range(300)
+    ]
+    change = sum(visible) / len(visible)
+    found = [
+        shift_of_logs(scattered(rng, repetitions, change, scatter), comparisons, 0.0).verdict
+        for _ in range(300)
+    ]
+    assert 0.8 <= found.count("more") / len(found) <= 0.98
+
+
+def test_one_pair_decides_nothing_and_computed_figures_have_no_error() -> None:
+    once = paired_shift([1.0], [2.0], 1, MARGIN)
+    assert (once.verdict, once.low, once.visible) == ("undecided", None, None)
+    assert exact_shift(1.0, 1.01, MARGIN).verdict == "same"
+    assert exact_shift(1.0, 1.1, MARGIN).verdict == "more"
+    assert exact_shift(1.0, 0.9, MARGIN).verdict == "less"
+
+
+# --- campaigns ------------------------------------------------------------------------------------
+
+
+def measured(
+    name: str,
+    step_s: Callable[[Cell, int], float],
+    source: EnergySource = "estimated",
+    **changes: Any,
+) -> None:
+    """A campaign on this computer whose replays took what ``step_s`` returns."""
+    document = {
+        "schema": "campaign/1",
+        "name": name,
+        "boards": ["local"],
+        "networks": ["linear", "dscnn"],
+        "ram_budgets": ["100%"],
+        "methods": ["keep-everything"],
+        "repetitions": 6,
+        **changes,
+    }
+    Path(f"{name}.yaml").write_text(yaml.safe_dump(document))
+    opened = open_campaign(f"{name}.yaml", Results())
+    directory = CampaignDirectory(Results().campaigns / name)
+    directory.begin(opened.text, opened.design)
+    for cell in opened.design.cells:
+        solved = SolvedCell(
+            cell=cell,
+            graph="a graph",
+            graph_sha256="0" * 64,
+            ram_bytes=1000,
+            covers="all",
+            unconstrained_peak_bytes=1000,
+            unconstrained_energy_j=1.0,
+            unconstrained_time_s=1.0,
+            status="feasible",
+            energy_j=1.0,
+            time_s=1.0,
+            circumstances=Circumstances.since(Beginning()),
+        )
+        write_atomically(directory.of(cell) / "cell.json", dump_json(solved))
+        for number in range(opened.design.repetitions_of(cell)):
+            record = replayed(cell, number, step_s(cell, number), source)
+            write_atomically(directory.of(cell) / f"repetition-{number}.json", dump_json(record))
+
+
+def replayed(cell: Cell, number: int, step_s: float, source: EnergySource) -> Repetition:
+    time_s = Comparison.of(Interval.exact(1.0), Interval.exact(step_s))
+    return Repetition(
+        cell=cell,
+        number=number,
+        position=0,
+        board=BoardIdentity(model="a computer", memory_bytes=1 << 30),
+        build=Build(kernels_sha256="0" * 64, compiler="cc", flags=(), matmul="in-tree", threads=1),
+        measured_energy_source=source,
+        steps=10,
+        time_s=time_s,
+        energy_j=time_s,
+        memory=MemoryUse(budget_bytes=1, peak_bytes=1, arena_bytes=1, touched_bytes=1),
+        values_identical=True,
+        values_compared=True,
+        circumstances=Circumstances.since(Beginning()),
+    )
+
+
+def noisy(seed: int, factor: float = 1.0) -> Callable[[Cell, int], float]:
+    rng = random.Random(seed)
+    return lambda _cell, _number: factor * math.exp(rng.gauss(0.0, 0.002))
+
+
+def compare(*words: str) -> int:
+    return cli.main(["campaign", "compare", *words])
+
+
+def test_a_slower_campaign_is_told_apart_and_ends_with_an_exit_code_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured("before", noisy(1))
+    measured("after", noisy(2, 1.1))
+    assert compare("before", "after") == 8
+    said = capsys.readouterr().out
+    assert "they differ in nothing that is recorded" in said
+    assert said.count("slower") == 3  # of two cells, and of all
+    assert compare("after", "before") == 0
+    assert "faster" in capsys.readouterr().out
+
+
+def test_equal_campaigns_are_the_same_within_the_margin(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured("before", noisy(1))
+    measured("after", noisy(2))
+    assert compare("before", "after", "--json") == 0
+    comparison = json.loads(capsys.readouterr().out)
+    assert {each["shift"]["verdict"] for each in comparison["cells"]} == {"same"}
+    assert {each["quantity"] for each in comparison["cells"]} == {"time"}  # joules are estimated
+
+
+def test_measured_joules_are_compared_too(capsys: pytest.CaptureFixture[str]) -> None:
+    measured("before", noisy(1), "measured")
+    measured("after", noisy(2, 1.1), "measured")
+    assert compare("before", "after") == 8
+    assert capsys.readouterr().out.count("more energy") == 3
+
+
+def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conditions = [
+        {"name": "o2", "flags": ["-O2"]},
+        {"name": "o3", "flags": ["-O3"]},
+        {"name": "both", "flags": ["-O3"], "governor": "performance"},
+    ]
+    factors = {"o2": 1.0, "o3": 0.9, "both": 0.8}
+    rng = random.Random(3)
+    measured(
+        "flags",
+        lambda cell, _number: factors[cell.condition] * math.exp(rng.gauss(0.0, 0.002)),
+        conditions=conditions,
+    )
+    assert compare("flags:o2", "flags:o3") == 0
+    said = capsys.readouterr().out
+    assert "differ in: description of local, toolchain, flags: -O2 and -O3" in said
+    assert said.count("faster") == 3
+    assert compare("flags:o3", "flags:both") == 0
+    said = capsys.readouterr().out
+    assert "differ in: description of local, conditions" in said
+    assert compare("flags:o2", "flags:both") == 0
+    assert "they differ in 2 things" in capsys.readouterr().out
+
+
+def test_cells_that_one_side_lacks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    measured("before", noisy(1))
+    measured("after", noisy(2), networks=["linear"])
+    assert compare("before", "after") == 0
+    said = capsys.readouterr().out
+    assert "not compared: local, as-described, dscnn" in said
+    assert "only in before" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("before", "missing"), "not the directory of a campaign"),
+        (("before:o2", "before"), "campaign before has no level 'o2'; allowed: as-described"),
+        (("before:linear", "before:local"), "is a network and before:local a board"),
+        (("before:linear", "before"), "before has several levels of network: dscnn, linear"),
+        (("before", "other"), "cannot be compared: "),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(
+    words: tuple[str, str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured("before", noisy(1))
+    measured("other", noisy(1), networks=["autoencoder"])
+    assert compare(*words) == 2
+    (sentence,) = capsys.readouterr().err.strip().splitlines()
+    assert said in sentence

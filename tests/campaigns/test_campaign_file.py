@@ -1,0 +1,298 @@
+"""A campaign's file and the cells that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from campaigns.design.cells import Cell, Design, design_campaign
+from campaigns.design.file import SOLVED, CampaignFile
+from campaigns.design.opening import open_campaign, shipped_names
+from campaigns.running.order import replays_in_order
+from devices.description import load_description
+from devices.documents.document import read_yaml, validate
+from devices.errors import InputError
+from devices.results import Results
+
+BOARDS = ("m0", "m4", "a72")
+NETWORKS = ("linear", "dscnn", "autoencoder")
+BUDGETS = ("100%", "50%", "64KiB")
+METHODS = (SOLVED, "chen-sqrt-n", "griewank")
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    return {
+        "schema": "campaign/1",
+        "name": "tried",
+        "boards": [{"profile": "m4"}],
+        "networks": ["linear"],
+        "ram_budgets": ["100%"],
+        **changes,
+    }
+
+
+def designed(directory: Path = Path(), **changes: Any) -> Design:
+    file = validate(document(**changes), CampaignFile, "tried.yaml")
+    return design_campaign(file, directory, Results(directory / "results"))
+
+
+def hashes(cells: Sequence[Cell]) -> dict[tuple[str | int | None, ...], str]:
+    return {cell.levels: cell.hash for cell in cells}
+
+
+def levels(known: Sequence[str]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(known), min_size=1, unique=True)
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=12)
+@given(levels(BOARDS), levels(NETWORKS), levels(BUDGETS), levels(METHODS), st.data())
+def test_cells_are_all_combinations_but_the_excluded(
+    boards: list[str],
+    networks: list[str],
+    budgets: list[str],
+    methods: list[str],
+    data: st.DataObject,
+) -> None:
+    excluded = {
+        "boards": data.draw(levels(boards)),
+        "networks": data.draw(levels(networks)),
+        "ram_budgets": data.draw(levels(budgets)),
+    }
+    wanted = {
+        (board, network, budget, method)
+        for board, network, budget, method in product(boards, networks, budgets, methods)
+        if board not in excluded["boards"]
+        or network not in excluded["networks"]
+        or budget not in excluded["ram_budgets"]
+    }
+    asked = {
+        "boards": [{"profile": board} for board in boards],
+        "networks": networks,
+        "ram_budgets": budgets,
+        "methods": methods,
+        "exclude": [excluded],
+    }
+    if not wanted:
+        with pytest.raises(InputError, match="exclude leaves no cell"):
+            designed(**asked)
+        return
+    cells = designed(**asked).cells
+    found = [(cell.board, cell.network, cell.ram_budget, cell.method) for cell in cells]
+    assert set(found) == wanted
+    assert len(found) == len(wanted)
+    assert len({cell.hash for cell in cells}) == len(cells)
+
+
+@settings(max_examples=12)
+@given(levels(BOARDS), levels(NETWORKS), levels(BUDGETS), levels(METHODS), st.data())
+def test_more_levels_and_repetitions_leave_the_hashes_of_cells_as_they_are(
+    boards: list[str],
+    networks: list[str],
+    budgets: list[str],
+    methods: list[str],
+    data: st.DataObject,
+) -> None:
+    def cells(known: dict[str, list[str]], **changes: Any) -> Sequence[Cell]:
+        named = [{"profile": board, "tags": changes.pop("tags", [])} for board in known["boards"]]
+        return designed(**{**known, "boards": named, **changes}).cells
+
+    every = {"boards": boards, "networks": networks, "ram_budgets": budgets, "methods": methods}
+    some = {factor: data.draw(levels(known)) for factor, known in every.items()}
+    fewer = hashes(cells(some))
+    more = hashes(cells(every, repetitions=9, seed=5, attempts=1, profile_blocks=2, tags=["x"]))
+    assert fewer.items() <= more.items()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"methods": [{"method": SOLVED, "gap": 0.01}]},
+        {"methods": [{"method": SOLVED, "paging": False}]},
+        {"methods": [{"method": SOLVED, "time_limit_s": 5}]},
+        {"networks": [{"model": "linear", "optimizer": "adam"}]},
+        {"networks": [{"model": "dscnn", "label": "linear"}]},
+        {"budget_covers": "activations"},
+    ],
+)
+def test_a_cell_has_another_hash_if_its_result_may_be_another(changes: dict[str, Any]) -> None:
+    (before,), (after,) = designed().cells, designed(**changes).cells
+    assert before.levels == after.levels
+    assert before.hash != after.hash
+
+
+def test_a_cell_of_a_board_depends_on_the_steps_of_a_replay_and_on_the_description() -> None:
+    on_board = {"boards": ["local"]}
+    (before,) = designed(**on_board).cells
+    (longer,) = designed(**on_board, steps=20).cells
+    (flagged,) = designed(**on_board, conditions=[{"name": "o2", "flags": ["-O2"]}]).cells
+    assert len({before.hash, longer.hash, flagged.hash}) == 3
+    assert designed(steps=20).cells == designed().cells  # nothing is run with a profile
+
+
+def test_a_cell_depends_on_the_content_of_its_networks_file(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"one")
+    (before,) = designed(tmp_path, networks=["net.onnx"]).cells
+    (tmp_path / "net.onnx").write_bytes(b"two")
+    (after,) = designed(tmp_path, networks=["net.onnx"]).cells
+    assert before.network == after.network == "net.onnx"
+    assert before.hash != after.hash
+
+
+def test_plain_words_are_devices_models_and_methods() -> None:
+    words = designed(boards=["local"], networks=["dscnn"], methods=["dtr"])
+    mappings = designed(
+        boards=[{"device": "local"}], networks=[{"model": "dscnn"}], methods=[{"method": "dtr"}]
+    )
+    assert words == mappings
+
+
+def test_a_network_may_have_batches_of_its_own() -> None:
+    networks = ["dscnn", {"model": "linear", "batches": [4]}]
+    cells = designed(networks=networks, batches=[1, 8]).cells
+    assert [(cell.network, cell.batch) for cell in cells] == [
+        ("dscnn", 1),
+        ("dscnn", 8),
+        ("linear", 4),
+    ]
+
+
+# --- boards and conditions ------------------------------------------------------------------------
+
+
+def test_a_condition_changes_what_it_states_of_a_description() -> None:
+    condition = {
+        "name": "fast",
+        "flags": ["-O2"],
+        "governor": "performance",
+        "storage": {"medium": "ssd", "path": "/elsewhere"},
+    }
+    design = designed(boards=["local", {"profile": "m4"}], conditions=[condition])
+    local, m4 = design.settings
+    described = load_description("local")
+    assert local.description is not None
+    assert local.description.toolchain.flags == ("-O2",)
+    assert local.description.toolchain.compiler == described.toolchain.compiler
+    assert local.description.conditions is not None
+    assert local.description.conditions.governor == "performance"
+    assert local.description.storage is not None
+    assert local.description.storage.path == "/elsewhere"
+    assert (m4.condition, m4.is_run) == ("as-described", False)
+
+
+def test_descriptions_and_profiles_below_the_files_directory_are_found(tmp_path: Path) -> None:
+    described = (
+        Path(load_description.__code__.co_filename).parent / "catalog" / "pi4.yaml"
+    ).read_text()
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / "mine.yaml").write_text(
+        described.replace("name: pi4", "name: pi-on-the-shelf")
+    )
+    design = designed(tmp_path, boards=["lab/mine.yaml"])
+    assert [setting.board for setting in design.settings] == ["pi-on-the-shelf"]
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_campaigns_that_come_with_the_project_are_valid(name: str, tmp_path: Path) -> None:
+    opened = open_campaign(name, Results(tmp_path))
+    assert opened.file.name == name
+    assert opened.design.cells
+
+
+# --- the order of replays -------------------------------------------------------------------------
+
+
+@given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 1000))
+@settings(max_examples=30)
+def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
+    count: int, repetitions: int, seed: int
+) -> None:
+    (cell,) = designed().cells
+    cells = [cell.model_copy(update={"hash": f"{number:016x}"}) for number in range(count)]
+    planned = list(replays_in_order(cells, "m4", repetitions, seed))
+    assert planned == list(replays_in_order(reversed(cells), "m4", repetitions, seed))
+    controls = {cell.hash for cell, place in planned if place.control}
+    assert len(controls) == 1
+    for repetition in range(repetitions):
+        block = [(cell, place) for cell, place in planned if place.repetition == repetition]
+        assert [place.position for _, place in block] == list(range(count + 1))
+        once = [cell.hash for cell, place in block if not place.control]
+        assert sorted(once) == sorted(cell.hash for cell in cells)
+    numbers = [place.repetition for _, place in planned]
+    assert numbers == sorted(numbers)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"repetitons": 3}, "tried.yaml: repetitons: unknown key; did you mean repetitions?"),
+        ({"name": "a; rm -rf"}, "tried.yaml: name: found 'a; rm -rf'; allowed: text of the form"),
+        ({"name": "../up"}, "tried.yaml: name: found '../up'; allowed: text of the form"),
+        ({"boards": ["../../board.yaml"]}, "stays below its directory"),
+        ({"boards": ["/etc/passwd"]}, "stays below its directory"),
+        ({"networks": ["~/net.onnx"]}, "stays below its directory"),
+        ({"boards": ["locl"]}, "no device 'locl' in the catalogue; did you mean local?"),
+        ({"boards": [{"profile": "m44"}]}, "no profile 'm44'; did you mean m4?"),
+        ({"boards": [{"tags": ["x"]}]}, "a board needs either device or profile"),
+        ({"boards": []}, "boards: found a list; allowed: a list with at least one item"),
+        ({"boards": ["local", "local"]}, "two boards are named local"),
+        ({"networks": ["liner"]}, "none of this name is built in; did you mean linear?"),
+        (
+            {"networks": ["linear", "linear"]},
+            "networks: linear is there twice; give one of them a label",
+        ),
+        ({"ram_budgets": ["lots"]}, "'lots' is not a RAM budget"),
+        ({"deadlines": ["soon"]}, "'soon' is not a deadline"),
+        ({"methods": ["chen-sqr"]}, "no method 'chen-sqr'; did you mean chen-sqrt-n?"),
+        ({"methods": [{"method": "dtr", "gap": 0.1}]}, "only joulewright has these options, dtr"),
+        (
+            {"exclude": [{"boards": ["m44"]}]},
+            "exclude[0].boards: no level is 'm44'; did you mean m4?",
+        ),
+        ({"exclude": [{}]}, "an entry without keys would exclude everything"),
+        ({"exclude": [{"boards": ["m4"]}]}, "exclude leaves no cell"),
+        (
+            {"boards": ["emulated-m4f"], "conditions": [{"name": "c", "governor": "performance"}]},
+            "condition c does not fit the board: emulated-m4f: conditions: governor and",
+        ),
+    ],
+)
+def test_a_wrong_file_is_refused_in_one_sentence(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        designed(**changes)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
+    layers = [
+        "a0: &a0 [x]",
+        *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 20)),
+    ]
+    (tmp_path / "bomb.yaml").write_text("\n".join(["schema: campaign/1", *layers]))
+    with pytest.raises(InputError, match="more than 1,000,000 values"):
+        read_yaml(tmp_path / "bomb.yaml", CampaignFile)
+
+
+def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "board.yaml"
+    path.write_text(yaml.safe_dump({"schema": "device/1", "name": "x"}))
+    with pytest.raises(InputError, match="this is a device description"):
+        open_campaign(str(path), Results(tmp_path))
+
+
+def test_an_unknown_name_lists_the_campaigns_that_come_with_the_project(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean published"):
+        open_campaign("publishd", Results(tmp_path))

@@ -1,0 +1,322 @@
+"""``campaign run`` and ``campaign status`` as a user of the command line sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import cli
+from campaigns.design.opening import open_campaign
+from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.progress import read_progress
+from campaigns.keeping.results import CampaignResults, read_campaign
+from campaigns.running.campaign import Workers, run_campaign
+from devices.claims.claim import sole_user
+from devices.documents.document import dump_yaml
+from devices.results import Results
+from solver.referee.referee import verify
+from tests.support.boards.measuring import describe
+from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
+
+PUBLISHED: Mapping[str, Any] = {
+    "schema": "campaign/1",
+    "name": "tried",
+    "boards": [{"profile": "m0"}, {"profile": "m4"}],
+    "networks": ["linear"],
+    "batches": [1, 4],
+    "ram_budgets": ["100%", "90%", "1KiB"],
+    "methods": [
+        {"method": "joulewright", "time_limit_s": 20},
+        "keep-everything",
+        {"method": "capuchin-like", "time_limit_s": 20},
+    ],
+}
+ON_BENCH: Mapping[str, Any] = {
+    "schema": "campaign/1",
+    "name": "tried",
+    "boards": ["bench.yaml"],
+    "networks": ["linear"],
+    "ram_budgets": ["100%"],
+    "methods": ["keep-everything", {"method": "joulewright", "time_limit_s": 10}],
+    "repetitions": 2,
+    "steps": 2,
+    "profile_blocks": 1,
+}
+DIRECTORY = Path("results/campaigns/tried")
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(document: Mapping[str, Any], **changes: Any) -> str:
+    Path("tried.yaml").write_text(yaml.safe_dump({**document, **changes}))
+    return "tried.yaml"
+
+
+def run(*words: str) -> int:
+    return cli.main(["campaign", *words])
+
+
+def states(results: CampaignResults) -> set[str]:
+    return {result.state for result in results.cells}
+
+
+def times_of_writing(directory: Path) -> dict[Path, int]:
+    """When each file of the cells was written, in nanoseconds."""
+    files = (directory / "cells").rglob("*")
+    return {path: path.stat().st_mtime_ns for path in files if path.is_file()}
+
+
+# --- profiles: schedules are solved and not run ---------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_campaign_of_profiles_solves_every_cell_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("run", write(PUBLISHED)) == 0
+    assert "36 cells" in capsys.readouterr().out
+    results = read_campaign(DIRECTORY)
+    assert len(results.cells) == 36
+    assert states(results) == {"done", "no schedule"}
+    for result in results.cells:
+        solved = result.solved
+        assert solved is not None
+        assert result.state == ("no schedule" if solved.energy_j is None else "done")
+        graph, schedule = result.schedule()
+        assert schedule.energy_j == solved.energy_j
+        assert (result.cell.ram_budget == "1KiB") <= (not schedule.actions)
+        if schedule.actions:
+            budget = schedule.budget.model_copy(update={"ram_bytes": solved.ram_bytes})
+            verify(graph, schedule.actions, budget)
+            assert solved.peak_bytes is not None
+            assert solved.peak_bytes <= solved.ram_bytes
+    before = times_of_writing(DIRECTORY)
+    assert run("run", "tried.yaml") == 0
+    assert times_of_writing(DIRECTORY) == before
+    table = (DIRECTORY / "tables" / "cells.csv").read_text().splitlines()
+    assert len(table) == 1 + 36
+
+
+@pytest.mark.slow
+def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fewer = {"boards": [{"profile": "m4"}], "methods": ["keep-everything"]}
+    assert run("run", write(PUBLISHED, **fewer)) == 0
+    before = times_of_writing(DIRECTORY)
+    assert run("run", write(PUBLISHED, methods=["keep-everything", "capuchin-like"])) == 0
+    after = times_of_writing(DIRECTORY)
+    assert before.items() <= after.items()
+    capsys.readouterr()
+    assert run("status", "tried", "--json") == 0
+    status = json.loads(capsys.readouterr().out)
+    assert [(board["solved"], board["cells"]) for board in status["boards"]] == [(12, 12)] * 2
+    assert status["runner"] is None
+
+
+def test_a_dry_run_says_what_is_left_and_touches_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    boards = [{"profile": "m4"}, "emulated-m3-sd"]
+    assert run("run", write(PUBLISHED, boards=boards), "--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["cells"]) == 36
+    m4, m3 = document["boards"]
+    assert (m4["cells"], m4["unsolved"], m4["replays"], m4["profile_s"]) == (18, 18, 0, None)
+    assert (m3["cells"], m3["replays"], m3["replay_s"], m3["energy_j"]) == (18, 90, None, None)
+    assert m3["profile_s"] > 0
+    assert m3["profile_written_bytes"] > 0
+    assert not Path("results").exists()
+
+
+def test_a_running_campaign_has_its_directory_to_itself_and_status_names_its_process(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = write(PUBLISHED, networks=["linear"], methods=["keep-everything"])
+    opened = open_campaign(file, Results())
+    CampaignDirectory(DIRECTORY).begin(opened.text, opened.design)
+    with sole_user(DIRECTORY):
+        assert run("run", file) == 2
+        assert "another program uses this directory" in capsys.readouterr().err
+        assert run("status", "tried") == 0
+        assert f"run by process {os.getpid()}" in capsys.readouterr().out
+    assert run("status", "tried") == 0
+    assert "not running" in capsys.readouterr().out
+
+
+def test_the_status_of_an_unknown_campaign_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("status", "tried") == 2
+    assert "not the directory of a campaign" in capsys.readouterr().err
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def unreachable(name: str) -> str:
+    """A description of a board at a port of this computer at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    transport = {"kind": "ssh", "host": "127.0.0.1", "port": port, "deadline_s": 0.2}
+    described = describe(name=name, transport=transport, nominal_power_w=1.0)
+    Path(f"{name}.yaml").write_text(dump_yaml(described))
+    return f"{name}.yaml"
+
+
+@pytest.mark.slow
+def test_a_board_that_is_not_reached_fails_with_its_reason_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    boards = [unreachable("lost"), {"profile": "m4"}]
+    methods = ["keep-everything"]
+    assert run("run", write(PUBLISHED, boards=boards, methods=methods, attempts=2)) == 3
+    said = capsys.readouterr()
+    assert "profile of lost failed, and is tried again" in said.err
+    assert "failed: profile of lost: " in said.out
+    results = read_campaign(DIRECTORY)
+    by_board = {result.cell.board: result for result in results.cells}
+    lost = by_board["lost"]
+    assert lost.state == "failed"
+    assert [failure.is_last for failure in lost.failures] == [False, True]
+    assert lost.failures[-1].exit_code == 3
+    assert all(each.state != "waiting" for each in results.cells if each.cell.board == "m4")
+    assert run("status", "tried") == 0
+    assert "failed: profile of lost" in capsys.readouterr().out
+
+
+# --- this computer as a board ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def bench() -> None:
+    Path("bench.yaml").write_text(dump_yaml(describe(nominal_power_w=10.0)))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_every_schedule_is_run_once_in_each_repetition_and_one_of_them_twice(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("run", write(ON_BENCH)) == 0
+    results = read_campaign(DIRECTORY)
+    assert states(results) == {"done"}
+    for result in results.cells:
+        assert [each.number for each in result.repetitions] == [0, 1]
+        assert {each.measured_energy_source for each in result.repetitions} == {"estimated"}
+        report = result.report(result.repetitions[0])
+        assert report.time_s == result.repetitions[0].time_s
+    replays = [each for result in results.cells for each in (*result.repetitions, *result.controls)]
+    for number in (0, 1):
+        places = sorted(each.position for each in replays if each.number == number)
+        assert places == [0, 1, 2]
+    assert sorted(len(result.controls) for result in results.cells) == [0, 2]
+
+    # The profile of the same board is used again, and so is all that is done.
+    profiles = list(Path("results/runs").iterdir())
+    before = times_of_writing(DIRECTORY)
+    assert run("run", write(ON_BENCH, ram_budgets=["100%", "1KiB"], repetitions=2)) == 0
+    assert list(Path("results/runs").iterdir()) == profiles
+    assert before.items() <= times_of_writing(DIRECTORY).items()
+    capsys.readouterr()
+    assert run("compare", "tried:keep-everything", "tried:joulewright", "--json") in (0, 8)
+    comparison = json.loads(capsys.readouterr().out)
+    assert [each["quantity"] for each in comparison["cells"]] == ["time"]
+    assert comparison["controls"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_a_killed_process_of_a_board_costs_one_attempt() -> None:
+    opened = open_campaign(write(ON_BENCH, repetitions=1), Results())
+    directory = CampaignDirectory(DIRECTORY)
+    directory.begin(opened.text, opened.design)
+    runs = threading.Thread(target=_kill_first_replay)
+    runs.start()
+    done = run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=1))
+    runs.join()
+    assert (done.finished, done.shortfalls) == (2 + 3, ())
+    results = read_campaign(DIRECTORY)
+    assert states(results) == {"done"}
+    (failure,) = [failure for result in results.cells for failure in result.failures]
+    assert failure.phase == "run"
+    assert "it was killed" in failure.reason
+    assert not failure.is_last
+
+
+def _kill_first_replay() -> None:
+    """Kill the process of the board while it runs a replay."""
+
+    def replaying() -> bool:
+        progress = read_progress(DIRECTORY)
+        activity = None if progress is None else progress.boards[0].activity
+        return activity is not None and not activity.startswith("profiling")
+
+    assert eventually(replaying, within_s=200)
+    for command_line in _children(os.getpid()):
+        if "popen_loky" in command_line.read_text(errors="replace"):
+            os.kill(int(command_line.parent.name), signal.SIGKILL)
+
+
+def _children(parent: int) -> list[Path]:
+    """Command lines of the living children of a process."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(stat.parent / "cmdline")
+        except OSError:
+            continue
+    return found
+
+
+# --- killed and interrupted -----------------------------------------------------------------------
+
+
+def ended_after(seconds: float, number: signal.Signals) -> None:
+    """Run the campaign in another process, and signal it after a while unless it has ended."""
+    here = Path.cwd()
+    words = ("campaign", "run", str(here / "tried.yaml"), "--results", str(here / "results"))
+    with started_as_by_a_shell(cli.__file__, *words) as (process, mark):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.send_signal(number)
+        code = process.wait(60)
+        assert code in {0, -number, 128 + number}
+        assert eventually(lambda: not marked(mark))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
+    number: signal.Signals,
+) -> None:
+    write(PUBLISHED, batches=[1, 2, 4, 8])
+    draw = random.Random(number)
+    kept: dict[Path, int] = {}
+    for _ in range(4):
+        ended_after(draw.uniform(1.0, 6.0), number)
+        written = times_of_writing(DIRECTORY)
+        assert kept.items() <= written.items()
+        kept = {path: at for path, at in written.items() if path.name == "cell.json"}
+        if (DIRECTORY / "cells.json").exists():
+            for result in read_campaign(DIRECTORY).cells:  # every file can be read
+                assert result.solved is None or result.schedule()
+    assert run("run", "tried.yaml") == 0
+    assert kept.items() <= times_of_writing(DIRECTORY).items()
+    assert states(read_campaign(DIRECTORY)) == {"done", "no schedule"}
+    assert not [path for path in DIRECTORY.rglob(".*") if path.is_file()]
