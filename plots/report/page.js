@@ -120,7 +120,8 @@
 
   // A picture of lines over time; each has a class, and the first an area below it.
   const picture = (title, told, end, top, unit, lines, marks) => {
-    const width = 640, height = 230, left = 64, right = 628, high = 10, low = 188;
+    const width = innerWidth < 600 ? 380 : 640;
+    const height = 230, left = 64, right = width - 12, high = 10, low = 188;
     const svg = document.createElementNS(SVG, "svg");
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("class", "chart");
