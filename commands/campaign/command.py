@@ -10,6 +10,7 @@ from commands.campaign.options import (
     add_options,
     options_of,
 )
+from commands.campaign.sharing import share
 from commands.command import Command
 from commands.console import Console
 from devices.errors import ExitCode
@@ -18,12 +19,14 @@ _PATIENCE_S = 1.0  # `campaign status` looks at the lock for a moment
 
 
 def campaign(options: CampaignOptions, console: Console) -> int:
-    """Run, show or compare campaigns."""
+    """Run, show, compare or share campaigns."""
     if isinstance(options, StatusOptions):
         return _status(options, console)
     if isinstance(options, CompareOptions):
         return _compare(options, console)
-    return _run(options, console)
+    if isinstance(options, RunOptions):
+        return _run(options, console)
+    return share(options, console)
 
 
 def _compare(options: CompareOptions, console: Console) -> int:

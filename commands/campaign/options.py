@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 from commands.arguments import add_json, add_results, count, fraction
+from commands.campaign.sharing import (
+    PackOptions,
+    ReportOptions,
+    SharingOptions,
+    UnpackOptions,
+)
 from devices.results import Results
 
 
@@ -43,7 +50,7 @@ class CompareOptions:
     results: Results
 
 
-CampaignOptions: TypeAlias = RunOptions | StatusOptions | CompareOptions
+CampaignOptions: TypeAlias = RunOptions | StatusOptions | CompareOptions | SharingOptions
 
 _MARGIN = 0.02
 
@@ -56,6 +63,12 @@ def options_of(namespace: Namespace) -> CampaignOptions:
         return CompareOptions(
             namespace.first, namespace.second, namespace.margin, namespace.results
         )
+    if namespace.action == "report":
+        return ReportOptions(namespace.name, namespace.out, namespace.results)
+    if namespace.action == "pack":
+        return PackOptions(namespace.name, namespace.out, namespace.results)
+    if namespace.action == "unpack":
+        return UnpackOptions(namespace.archive, namespace.out, namespace.results)
     return RunOptions(
         file=namespace.file,
         jobs=namespace.jobs,
@@ -67,7 +80,9 @@ def options_of(namespace: Namespace) -> CampaignOptions:
 
 def add_options(parser: ArgumentParser) -> None:
     """Add the actions of ``campaign``."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="run|status|compare")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="run|status|compare|report|pack|unpack"
+    )
     run = actions.add_parser("run", help="run a campaign, or go on with it")
     add_json(run)
     add_results(run)
@@ -112,3 +127,22 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="X",
         help=f"largest change at which two count as the same, as a fraction ({_MARGIN})",
     )
+    report = actions.add_parser("report", help="write the report of a campaign, one HTML file")
+    pack = actions.add_parser("pack", help="write a campaign and its report to one archive")
+    unpack = actions.add_parser("unpack", help="unpack an archive that another lab has packed")
+    _add_sharing(report, pack, unpack)
+
+
+def _add_sharing(report: ArgumentParser, pack: ArgumentParser, unpack: ArgumentParser) -> None:
+    for parser in (report, pack, unpack):
+        add_json(parser)
+        add_results(parser)
+    for parser in (report, pack):
+        parser.add_argument("name", metavar="NAME", help="name or directory of a campaign")
+    unpack.add_argument("archive", type=Path, metavar="ARCHIVE", help="file that pack has written")
+    for parser, metavar, default in (
+        (report, "FILE", "report.html in the campaign's directory"),
+        (pack, "FILE", "NAME.campaign.zip beside the campaign's directory"),
+        (unpack, "DIRECTORY", "the campaign's name among the other campaigns"),
+    ):
+        parser.add_argument("--out", type=Path, metavar=metavar, help=f"what to write ({default})")

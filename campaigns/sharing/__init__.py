@@ -1,0 +1,1 @@
+"""Archives of campaigns, which another lab unpacks to repeat them or to compare with them."""

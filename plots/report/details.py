@@ -1,0 +1,98 @@
+"""Details of a cell that the page shows on demand: provenance, and commands that repeat it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from campaigns.design.file import AS_DESCRIBED, SOLVED, MethodChoice
+from campaigns.keeping.directory import FILE
+from campaigns.keeping.results import CellResult
+from devices.description import catalog_names
+from devices.documents.readable import si
+from devices.program import COMMAND
+from plots.report.figures import CellFigures
+from plots.report.words import interval_words
+
+
+def facts_of(cell: CellFigures) -> list[tuple[str, str]]:
+    """Provenance of a cell and its figures, as labels and texts."""
+    return [*_solved_facts(cell), *_replay_facts(cell.result)]
+
+
+def _solved_facts(cell: CellFigures) -> Iterable[tuple[str, str]]:
+    result, solved = cell.result, cell.result.solved
+    yield "cell", result.cell.hash
+    if solved is None:
+        return
+    yield "status", solved.status.replace("_", " ")
+    if solved.note is not None:
+        yield "note", solved.note
+    if cell.bound_covers is not None and solved.energy_bound_j is not None:
+        yield "the bound holds for", cell.bound_covers
+    yield "graph", f"{solved.graph}, SHA-256 {solved.graph_sha256}"
+    yield "profile", solved.profile or f"published, in full in cells.json: {result.cell.board}"
+    if solved.predicted_operations:
+        yield "operations with predicted costs", str(solved.predicted_operations)
+    if cell.solver is not None:
+        yield "solver", cell.solver
+    made = solved.circumstances
+    took = si(made.seconds, "s", 3)
+    yield "solved", f"{made.started}, {took}, {made.host}, {made.program}, Python {made.python}"
+
+
+def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:
+    for replay in (*result.repetitions, *result.controls):
+        words = [
+            replay.circumstances.started,
+            f"place {replay.position}",
+            f"attempt {replay.attempt}",
+            interval_words(replay.time_s.measured, "s"),
+        ]
+        if replay.energy_j is not None:
+            source = replay.measured_energy_source
+            words.append(f"{interval_words(replay.energy_j.measured, 'J')} {source or ''}".rstrip())
+        if replay.values_compared:
+            words.append("values identical" if replay.values_identical else "values DIFFER")
+        words.append(f"kernels {replay.build.kernels_sha256[:16]}")
+        name = "control" if replay.control else "repetition"
+        yield f"{name} {replay.number}", ", ".join(words)
+
+
+def commands_of(result: CellResult, method: MethodChoice, steps: int) -> list[str]:
+    """Commands that repeat a cell, in the directory of the campaign."""
+    solved, cell = result.solved, result.cell
+    again = _line("campaign", "run", FILE)
+    if solved is None:
+        return [again]
+    directory = PurePosixPath("cells") / cell.hash
+    graph = str(directory / "schedule.graph.json")
+    words = ["solve", "--graph", graph, "--ram-budget", str(solved.ram_bytes)]
+    if solved.deadline_s is not None:
+        words += ["--deadline", repr(solved.deadline_s)]
+    if solved.covers != "all":
+        words += ["--budget-covers", solved.covers]
+    words += _method_words(method)
+    commands = [_line(*words)]
+    if result.setting.is_run and solved.has_schedule:
+        schedule = str(directory / "schedule.json")
+        runs_alone = cell.condition == AS_DESCRIBED and cell.board in catalog_names()
+        run = ("run", "--schedule", schedule, "--device", cell.board, "--steps", str(steps))
+        commands.append(_line(*run) if runs_alone else again)
+    return commands
+
+
+def _method_words(method: MethodChoice) -> list[str]:
+    words = ["--time-limit", f"{method.time_limit_s:g}"]
+    if method.method != SOLVED:
+        return [*words, "--baselines"]
+    words += ["--threads", "1", "--gap", f"{method.gap:g}", "--formulation", method.formulation]
+    words += ["--order", method.order]
+    words += [] if method.paging else ["--no-paging"]
+    words += [] if method.rematerialization else ["--no-remat"]
+    return words
+
+
+def _line(*words: str) -> str:
+    return shlex.join((COMMAND, *words))
