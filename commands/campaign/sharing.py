@@ -72,8 +72,9 @@ def _written_report(directory: Path, path: Path, console: Console) -> Path:
 
     results = read_campaign(directory)
     require_writable(path)
-    with console.progress("reading cells", len(results.cells)) as progress:
-        write_report(results, path, lambda done: progress.show("reading cells", done))
+    with console.progress("reading cells") as progress:
+        of_all = 1 / len(results.cells)
+        write_report(results, path, lambda done: progress.show("reading cells", done * of_all))
     return path
 
 

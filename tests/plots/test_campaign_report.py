@@ -1,0 +1,142 @@
+"""``campaign report``: what the page states, and that no text of a file becomes markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import cli
+from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.results import read_campaign
+from devices.results import Results
+from tests.support.campaigns import add_failure, campaign_with_replays
+
+HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>\x00\x1b[31m"
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, and the text, of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.words: list[str] = []
+        self._in_cell = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+            self._in_cell = True
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th"):
+            self._in_cell = False
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+        if self._in_cell:
+            self.rows[-1][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDirectory:
+    return campaign_with_replays(Results(tmp_path_factory.mktemp("results")))
+
+
+def reported(directory: CampaignDirectory, path: Path) -> str:
+    assert cli.main(["campaign", "report", str(directory.path), "--out", str(path)]) == 0
+    return path.read_text(encoding="utf-8")
+
+
+def test_every_cell_has_a_row_with_its_figures_and_their_sources(
+    campaign: CampaignDirectory, tmp_path: Path
+) -> None:
+    page = Page(reported(campaign, tmp_path / "report.html"))
+    results = read_campaign(campaign.path)
+    rows = [attributes for attributes in page.all("tr") if attributes.get("id")]
+    assert [row["id"] for row in rows] == [f"cell-{n + 1}" for n in range(len(results.cells))]
+    first = next(row for row in page.rows if row and row[0] == "1" and "done" in row)
+    assert any("published" in entry for entry in first)  # predicted
+    assert any("measured" in entry for entry in first)  # as run
+    assert "+5.50 %" in first
+
+
+def test_tables_have_captions_and_scopes_and_pictures_have_texts(
+    campaign: CampaignDirectory, tmp_path: Path
+) -> None:
+    page = Page(reported(campaign, tmp_path / "report.html"))
+    assert len(page.all("table")) == len(page.all("caption"))
+    assert all(head.get("scope") in ("row", "col") for head in page.all("th"))
+    charts = [svg for svg in page.all("svg") if svg.get("class") == "chart"]
+    assert charts
+    for chart in charts:
+        named = (chart["aria-labelledby"] or "").split()
+        assert {element.get("id") for _, element in page.elements} >= set(named)
+
+
+def test_the_page_needs_nothing_else(campaign: CampaignDirectory, tmp_path: Path) -> None:
+    text = reported(campaign, tmp_path / "report.html")
+    page = Page(text)
+    assert not page.all("link")
+    assert not [tag for tag, attributes in page.elements if attributes.get("src")]
+    assert all((link["href"] or "").startswith("#") for link in page.all("a"))
+    assert "url(" not in text
+    assert "default-src 'none'" in text
+
+
+def test_texts_of_files_stay_texts(tmp_path: Path) -> None:
+    directory = campaign_with_replays(Results(tmp_path), ram_budgets=["100%"])
+    cell = directory.design().cells[0]
+    (directory.of(cell) / "cell.json").unlink()
+    for replay in directory.of(cell).glob("repetition-*"):
+        replay.unlink()
+    add_failure(directory, cell, HOSTILE)
+    text = reported(directory, tmp_path / "report.html")
+    page = Page(text)
+    assert not page.all("img")
+    assert len(page.all("script")) == 2
+    assert "alert(1)" in "".join(page.words)
+    assert not re.search(r"[\x00\x1b]", text)
+    table = text.index("What failed, given up first")
+    assert table < text.index("What was asked</h2>"), "failures come first"
+
+
+def test_details_say_where_figures_are_from_and_how_to_repeat_them(
+    campaign: CampaignDirectory, tmp_path: Path
+) -> None:
+    text = reported(campaign, tmp_path / "report.html")
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    cells = json.loads(found[1])["cells"]
+    result = read_campaign(campaign.path).cells[0]
+    assert result.solved is not None
+    facts, commands = str(cells[0]["facts"]), " ".join(cells[0]["commands"])
+    assert result.solved.graph_sha256 in facts
+    assert result.solved.circumstances.program in facts
+    assert f"--ram-budget {result.solved.ram_bytes}" in commands
+    assert f"run --schedule cells/{result.cell.hash}/schedule.json" in commands
+
+
+def test_an_unfinished_campaign_has_a_report(tmp_path: Path) -> None:
+    directory = campaign_with_replays(Results(tmp_path))
+    for cell in directory.design().cells[1:]:
+        (directory.of(cell) / "cell.json").unlink()
+    text = reported(directory, tmp_path / "report.html")
+    assert re.search(r"\d waiting", text)
+
+
+def test_another_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["campaign", "report", str(tmp_path)]) == 2
+    assert "not the directory of a campaign" in capsys.readouterr().err
