@@ -13,7 +13,7 @@ import pytest
 from campaigns.keeping.results import read_campaign
 from devices.results import Results
 from plots.report.page import write_report
-from tests.support.campaigns import campaign_with_replays, keep
+from tests.support.campaigns import campaign_with_replays
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -87,7 +87,7 @@ def test_opens_without_requests_errors_or_sideways_scrolling(
     opened.page.emulate_media(media="print")
     assert opened.page.locator(".controls").is_hidden()
     assert opened.requests == [report.as_uri()]
-    assert opened.errors == []
+    assert not opened.errors, opened.errors[0][:500]
 
 
 def test_a_click_sorts_by_number_and_says_so(browser: Browser, report: Path) -> None:
@@ -145,21 +145,14 @@ def test_details_open_by_keyboard_and_stay_with_their_row(browser: Browser, repo
 
 
 def test_500_cells_open_in_time_and_in_5_mb(browser: Browser, tmp_path: Path) -> None:
-    budgets = [f"{100 - number / 10:g}%" for number in range(250)]
-    directory = campaign_with_replays(Results(tmp_path), networks=["digits"], ram_budgets=["100%"])
-    source = read_campaign(directory.path).cells[0]
-    assert source.solved is not None
-    graph, schedule = source.schedule()
-    text = (directory.path / "campaign.yaml").read_text(encoding="utf-8")
+    directory = campaign_with_replays(Results(tmp_path), ram_budgets=["100%"])
     design = directory.design()
-    cells = tuple(
-        cell.model_copy(update={"hash": f"{number * 1000 + index:016x}", "ram_budget": budget})
-        for number, budget in enumerate(budgets)
-        for index, cell in enumerate(design.cells)
-    )
-    directory.begin(text, design.model_copy(update={"cells": cells}))
-    for cell in cells:
-        keep(directory, graph, schedule, source.solved.model_copy(update={"cell": cell}))
+    cell = design.cells[0]
+    cells = [cell.model_copy(update={"hash": f"{number:016x}"}) for number in range(500)]
+    for each in cells:
+        shutil.copytree(directory.of(cell), directory.of(each))
+    text = (directory.path / "campaign.yaml").read_text(encoding="utf-8")
+    directory.begin(text, design.model_copy(update={"cells": tuple(cells)}))
     path = tmp_path / "report.html"
     write_report(read_campaign(directory.path), path)
     assert path.stat().st_size < 5_000_000
@@ -167,4 +160,4 @@ def test_500_cells_open_in_time_and_in_5_mb(browser: Browser, tmp_path: Path) ->
     assert min(Opened(browser, path).seconds for _ in range(3)) < 2
     opened = Opened(browser, path)
     assert len(opened.shown()) == 500
-    assert opened.errors == []
+    assert not opened.errors, opened.errors[0][:500]
