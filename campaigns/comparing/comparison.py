@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -37,7 +38,7 @@ class ComparedCell(StrictModel):
 
 
 class Overall(StrictModel):
-    """The shift of one quantity over all cells: of the mean of the logarithms in a repetition."""
+    """The shift of one quantity over several cells: of the mean logarithm in a repetition."""
 
     quantity: Quantity
     cells: int
@@ -103,8 +104,8 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
             f"{first.words} and {second.words} cannot be compared: {reasons}",
             remedy="compare campaigns, or levels of one, whose other levels are the same",
         )
-    quantities = list(dict.fromkeys(sample.quantity for sample in samples))
-    measured = [quantity for quantity in quantities if quantity != "predicted energy"]
+    counts = Counter(sample.quantity for sample in samples if not sample.is_exact)
+    measured = [quantity for quantity, count in counts.items() if count > 1]
     comparisons = sum(not sample.is_exact for sample in samples) + len(measured)
     overall = [_overall(quantity, samples, comparisons, margin) for quantity in measured]
     return CampaignComparison(

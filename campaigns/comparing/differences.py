@@ -46,11 +46,14 @@ def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) ->
     else:
         yield f"board: {before.cell.board} and {after.cell.board}"
     first, second = (side.results.design for side in sides)
-    yield from _differing(
-        f"method {before.cell.method}",
-        _data(first.method_by_name[before.cell.method]),
-        _data(second.method_by_name[after.cell.method]),
+    methods = (
+        first.method_by_name[before.cell.method],
+        second.method_by_name[after.cell.method],
     )
+    if methods[0].method != methods[1].method:
+        yield f"method: {methods[0].method} and {methods[1].method}"
+    else:
+        yield from _differing(f"method {before.cell.method}", *map(_data, methods))
     networks = (
         first.network_by_name[before.cell.network],
         second.network_by_name[after.cell.network],

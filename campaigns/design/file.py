@@ -36,6 +36,7 @@ SOLVED = "joulewright"
 
 _KEY_OF_WORD = {"boards": "device", "networks": "model", "methods": "method"}
 _OF_EVERY_METHOD = frozenset({"method", "label", "time_limit_s"})
+_LONGEST_SLUG = 60
 _ANY_BYTES, _ANY_S = 1 << 30, 1.0
 
 
@@ -60,7 +61,7 @@ def _below_the_file(word: str) -> str:
     return word
 
 
-Slug: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=60)]
+Slug: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=_LONGEST_SLUG)]
 """Name that is also part of file names."""
 Word: TypeAlias = Annotated[Name, AfterValidator(_below_the_file)]
 """Name of something, or the path of a file below the directory of the campaign's file."""
@@ -122,7 +123,7 @@ class NetworkChoice(StrictModel):
     @property
     def name(self) -> str:
         """Name of the network in cells and tables."""
-        return self.label or re.sub(r"[^a-z0-9._-]+", "-", PurePosixPath(self.model).name.lower())
+        return self.label or slug(PurePosixPath(self.model).name)
 
 
 class MethodChoice(StrictModel):
@@ -249,6 +250,12 @@ class CampaignFile(StrictModel):
             for name in _repeated(names):
                 raise ValueError(f"{factor}: {name} is there twice; give one of them a label")
         return self
+
+
+def slug(name: str) -> str:
+    """A name as it may stand in file names: nothing else of it, and not too long."""
+    kept = re.sub(r"[^a-z0-9._-]+", "-", name.lower()).lstrip("._-")
+    return kept[:_LONGEST_SLUG] or "unnamed"
 
 
 def _repeated(names: Iterable[object]) -> list[object]:

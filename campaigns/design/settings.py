@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from campaigns.design.file import AS_DESCRIBED, BoardChoice, CampaignFile, Condition, Slug
+from campaigns.design.file import (
+    AS_DESCRIBED,
+    BoardChoice,
+    CampaignFile,
+    Condition,
+    Slug,
+    slug,
+)
 from devices.description import DeviceDescription, catalog_names, load_description
 from devices.documents.document import DocumentError, StrictModel, validate
 from devices.errors import InputError
@@ -55,19 +62,16 @@ def settings_of(file: CampaignFile, directory: Path, results: Results) -> tuple[
         InputError: A board or profile cannot be read, a condition does not fit a board, or two
             boards have the same name.
     """
-    found = tuple(
-        setting
-        for choice in file.boards
-        for setting in _settings(choice, file.conditions, directory, results)
-    )
-    names = Counter((setting.board, setting.condition) for setting in found)
-    for (board, _), count in names.items():
+    found = [
+        tuple(_settings(choice, file.conditions, directory, results)) for choice in file.boards
+    ]
+    for board, count in Counter(settings[0].board for settings in found).items():
         if count > 1:
             raise InputError(
                 f"campaign {file.name}: two boards are named {board}",
                 remedy="change the name in one of their descriptions or profiles",
             )
-    return found
+    return tuple(setting for settings in found for setting in settings)
 
 
 def _settings(
@@ -75,7 +79,7 @@ def _settings(
 ) -> Iterator[Setting]:
     if choice.profile is not None:
         profile = resolve_profile(_named_file(choice.profile, directory), results.profiles)
-        yield Setting(board=_slug(profile.name), tags=choice.tags, profile=profile)
+        yield Setting(board=slug(profile.name), tags=choice.tags, profile=profile)
         return
     assert choice.device is not None, "a board is either a device or a profile"
     word = choice.device
@@ -83,7 +87,7 @@ def _settings(
     described = load_description(word if in_catalogue else _named_file(word, directory))
     for condition in conditions or (Condition(name=AS_DESCRIBED),):
         yield Setting(
-            board=described.name,
+            board=slug(described.name),
             condition=condition.name,
             tags=choice.tags,
             description=_changed(described, condition),
@@ -94,10 +98,6 @@ def _named_file(word: str, directory: Path) -> str:
     """The file below the campaign's directory that a word names, if it exists, or the word."""
     path = directory / word
     return str(path) if path.is_file() else word
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in name.lower())
 
 
 def _changed(described: DeviceDescription, condition: Condition) -> DeviceDescription:

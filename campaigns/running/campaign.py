@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from contextlib import ExitStack, suppress
@@ -27,8 +27,9 @@ from campaigns.keeping.directory import (
     has_replay,
     is_solved,
 )
-from campaigns.keeping.progress import BoardProgress, CampaignProgress, ProgressFile
-from campaigns.keeping.records import Beginning, Circumstances, Failure, Phase, ReplayPlace
+from campaigns.keeping.progress import CampaignProgress, ProgressFile
+from campaigns.keeping.records import Beginning, Circumstances, Phase, ReplayPlace
+from campaigns.running.attempts import Attempts, Shortfall
 from campaigns.running.lanes import BoardLane, settings_by_board, uses_of
 from campaigns.running.order import replays_in_order
 from campaigns.running.outcome import DIED, Busy, Failed, Interrupted, Outcome, Succeeded, attempted
@@ -41,35 +42,18 @@ from campaigns.running.solving import (
     record_of,
     solve,
 )
+from campaigns.running.tally import Event, Tally
 from devices.documents.document import read_yaml
 from devices.errors import ExitCode, JoulewrightError
 from devices.profile import DeviceProfile
 from devices.results import Results
 from solver.pools import LastingPool, Pool, cluster_pool, lasting_pools
+from solver.problem.schedule import Schedule
 
 _POLL_S = 1.0
 _STOPPING_S = 20.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _BUSY_PAUSE_S = 5.0
 _MOST_COSTED = 8
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that has ended: what, and how many of all ``things`` have by now."""
-
-    text: str
-    done: int
-    things: int
-
-
-@dataclass(frozen=True)
-class Shortfall:
-    """What a call could not do, and the exit code of its reason."""
-
-    what: str
-    reason: str
-    exit_code: int
 
 
 @dataclass(frozen=True)
@@ -128,10 +112,12 @@ def run_campaign(
             design=design,
             results=results,
             solver=solves,
-            width=solves.width if isinstance(solves, Pool) else lambda: workers.jobs,
             solves_here=workers.scheduler is None,
-            on_event=on_event,
             open_pool=open_pool,
+            tally=Tally(
+                on_event, solves.width if isinstance(solves, Pool) else lambda: workers.jobs
+            ),
+            attempts=Attempts(directory, file.attempts),
         ).run()
 
 
@@ -165,21 +151,16 @@ class _Run:
     design: Design
     results: Results
     solver: LastingPool | Pool
-    width: Callable[[], int]
     solves_here: bool
-    on_event: Callable[[Event], None]
     open_pool: Callable[[int], LastingPool]
+    tally: Tally
+    attempts: Attempts
     lanes: dict[str, BoardLane] = field(default_factory=dict)
     unsolved: deque[Cell] = field(default_factory=deque)
     in_flight: dict[Future[Any], tuple[_Task, Beginning]] = field(default_factory=dict)
-    tried: Counter[Hashable] = field(default_factory=Counter)
     profiles: dict[str, tuple[str | None, DeviceProfile]] = field(default_factory=dict)
     costed: dict[Hashable, CostedNetwork] = field(default_factory=dict)
-    shortfalls: list[Shortfall] = field(default_factory=list)
     files: dict[str, frozenset[str]] = field(default_factory=dict)
-    done: int = 0
-    things: int = 0
-    finished: int = 0
 
     def run(self) -> RunResult:
         self.files = self.directory.files()
@@ -202,7 +183,7 @@ class _Run:
         except BaseException:
             self._interrupt()
             raise
-        return RunResult(self.finished, tuple(self.shortfalls))
+        return RunResult(self.tally.finished, tuple(self.attempts.shortfalls))
 
     # --- what is left ---------------------------------------------------------------------------
 
@@ -227,14 +208,14 @@ class _Run:
                 replay_count=self.design.repetitions * (len(cells) + 1),
                 finished=sum(count_replays(self._files(cell)) for cell in cells),
             )
-            self.things += self.lanes[board].replay_count
+            self.tally.things += self.lanes[board].replay_count
+            self.tally.done += self.lanes[board].finished
         for setting in self.design.settings:
             if setting.profile is not None:
                 self.profiles[setting.name] = None, setting.profile
                 self.unsolved.extend(self._unsolved(by_setting, setting))
-        self.things += len(self.design.cells)
-        self.done = sum(is_solved(self._files(cell)) for cell in self.design.cells)
-        self.done += sum(lane.finished for lane in self.lanes.values())
+        cells = self.design.cells
+        self.tally.count_cells(cells, (cell for cell in cells if is_solved(self._files(cell))))
 
     def _unsolved(self, by_setting: dict[str, list[Cell]], setting: Setting) -> list[Cell]:
         cells = by_setting.get(setting.name, ())
@@ -253,8 +234,8 @@ class _Run:
             missing = [
                 (cell, place) for cell, place in planned if not has_replay(self._files(cell), place)
             ]
-            self.done += len(planned) - len(missing) - lane.finished
-            self.things += len(planned) - lane.replay_count
+            self.tally.done += len(planned) - len(missing) - lane.finished
+            self.tally.things += len(planned) - lane.replay_count
             lane.replay_count, lane.finished = len(planned), len(planned) - len(missing)
             lane.replays = deque(self._replay_job(cell, place) for cell, place in missing)
 
@@ -284,7 +265,9 @@ class _Run:
 
     def _can_solve(self) -> bool:
         solving = sum(isinstance(task, _Solving) for task, _ in self.in_flight.values())
-        return solving < max(1, self.width()) and not (self.solves_here and self._measures_here())
+        return solving < max(1, self.tally.width()) and not (
+            self.solves_here and self._measures_here()
+        )
 
     def _can_use(self, lane: BoardLane) -> bool:
         if lane.uses == "not":
@@ -336,8 +319,7 @@ class _Run:
         replay = lane.replays.popleft()
         lane.begin(f"{replay.place.stem} of {replay.cell}")
         key = ("run", replay.cell.hash, replay.place.stem)
-        attempt = self.tried[key] + 1
-        task = _Replaying(lane, replay, key)
+        task, attempt = _Replaying(lane, replay, key), self.attempts.number(key)
         self._submit(lane.pool, task, run_replay, replay, self.directory, attempt)
 
     def _submit(
@@ -370,7 +352,7 @@ class _Run:
                 lane.end(outcome.value if isinstance(outcome, Succeeded) else None)
                 if isinstance(outcome, Succeeded):
                     lane.finished += 1
-                    self._tell(f"{replay.place.stem} of {replay.cell}")
+                    self.tally.finish_replay(f"{replay.place.stem} of {replay.cell}")
                 else:
                     self._fail_replay(task, outcome, began)
             case _Solving(solving, _):
@@ -400,28 +382,25 @@ class _Run:
             for cell in lane.cells
             if cell.hash in lane.unsolved and self.design.setting_of(cell) is job.setting
         )
-        self.on_event(Event(f"profile of {job.setting.name}", self.done, self.things))
+        self.tally.note(f"profile of {job.setting.name}")
 
-    def _keep_schedule(self, job: SolveJob, schedule: Any, circumstances: Circumstances) -> None:
+    def _keep_schedule(
+        self, job: SolveJob, schedule: Schedule, circumstances: Circumstances
+    ) -> None:
         record = record_of(job, schedule, circumstances)
         self.directory.keep_solved(job.costed.graph, schedule, record)
         self._end_solve(job.cell)
-        self._tell(f"{job.cell}: {record.status.replace('_', ' ')}")
+        self.tally.finish_solve(job.cell, circumstances.seconds, record.status)
 
     def _end_solve(self, cell: Cell) -> None:
         if cell.board in self.lanes:
             self.lanes[cell.board].unsolved.discard(cell.hash)
 
-    def _tell(self, text: str) -> None:
-        self.done += 1
-        self.finished += 1
-        self.on_event(Event(text, self.done, self.things))
-
     def _fail_profile(self, task: _Profiling, failed: Failed, began: Beginning) -> None:
         lane, setting = task.lane, task.job.setting
-        if self._note_failure(setting.name, "profile", task.key, failed, began):
+        if self._fails(task.key, setting.name, "profile", failed, began):
             lane.profiles.appendleft(task.job)
-            lane.pause(self._pause_s(task.key))
+            lane.pause(self.attempts.pause_s(task.key))
             return
         lost = {cell.hash for cell in lane.cells if self.design.setting_of(cell) is setting}
         lane.unsolved -= lost
@@ -430,60 +409,40 @@ class _Run:
 
     def _fail_replay(self, task: _Replaying, failed: Failed, began: Beginning) -> None:
         lane, job = task.lane, task.job
-        if self._note_failure(job.cell, "run", task.key, failed, began, job.place):
+        if self._fails(task.key, job.cell, "run", failed, began, job.place):
             lane.try_later(job)
-            lane.pause(self._pause_s(task.key))
+            lane.pause(self.attempts.pause_s(task.key))
             return
         lane.failed += 1
         self._give_up_if_unreachable(lane, failed)
 
     def _fail_solve(self, cell: Cell, failed: Failed, began: Beginning) -> None:
-        if self._note_failure(cell, "solve", ("solve", cell.hash), failed, began):
+        if self._fails(("solve", cell.hash), cell, "solve", failed, began):
             self.unsolved.append(cell)
             return
         self._end_solve(cell)
         if cell.board in self.lanes:
             self.lanes[cell.board].failed += 1
 
-    def _note_failure(
+    def _fails(
         self,
+        key: Hashable,
         of: Cell | str,
         phase: Phase,
-        key: Hashable,
         failed: Failed,
         began: Beginning,
         place: ReplayPlace | None = None,
     ) -> bool:
-        """Keep a failed attempt. Returns whether there is another one."""
-        self.tried[key] += 1
-        again = failed.may_pass and self.tried[key] < self.file.attempts
-        what = f"{phase} of {of}"
-        failure = Failure(
-            phase=phase,
-            replay=place,
-            reason=failed.reason,
-            exit_code=failed.exit_code,
-            is_last=not again,
-            circumstances=Circumstances.since(began),
-        )
-        self.directory.add_failure(of, failure)
-        text = f"{what} failed{', and is tried again' if again else ''}: {failed.reason}"
-        self.on_event(Event(text, self.done, self.things))
-        if not again:
-            self.shortfalls.append(Shortfall(what, failed.reason, failed.exit_code))
+        """Keep and tell a failed attempt. Returns whether there is another one."""
+        again = self.attempts.fail(key, of, phase, failed, began, place)
+        what = f"{phase} of {of} failed{', and is tried again' if again else ''}"
+        self.tally.note(f"{what}: {failed.reason}")
         return again
-
-    def _pause_s(self, key: Hashable) -> float:
-        return float(min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 4 ** (self.tried[key] - 1)))
 
     def _give_up_if_unreachable(self, lane: BoardLane, failed: Failed) -> None:
         """Leave a board alone that was not reached: its other cells would fail in the same way."""
         if failed.exit_code == ExitCode.BOARD_UNREACHABLE:
             lane.give_up(failed.reason)
-            names = {each.name for each in self.design.settings if each.board == lane.board}
-            self.unsolved = deque(
-                cell for cell in self.unsolved if self.design.setting_of(cell).name not in names
-            )
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -500,29 +459,10 @@ class _Run:
             wait(on_boards, timeout=_STOPPING_S)
 
     def _progress(self) -> CampaignProgress:
-        return CampaignProgress(
-            boards=tuple(self._board_progress(lane) for lane in self.lanes.values()),
-            solving=tuple(
-                str(task.job.cell)
-                for task, _ in self.in_flight.values()
-                if isinstance(task, _Solving)
-            ),
-        )
-
-    def _board_progress(self, lane: BoardLane) -> BoardProgress:
-        return BoardProgress(
-            board=lane.board,
-            cells=len(lane.cells),
-            solved=len(lane.cells) - len(lane.unsolved),
-            replays=lane.replay_count,
-            finished=lane.finished,
-            failed=lane.failed,
-            activity=lane.activity,
-            since_s=lane.since_s,
-            waits_for=lane.waits_for,
-            given_up=lane.given_up,
-            left_s=lane.left_s,
-        )
+        solving = [
+            task.job.cell for task, _ in self.in_flight.values() if isinstance(task, _Solving)
+        ]
+        return self.tally.progress(self.lanes, solving)
 
 
 def _outcome(future: Future[Any]) -> Outcome[Any]:

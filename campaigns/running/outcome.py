@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from devices.documents.readable import file_failure
-from devices.errors import BoardInUse, EngineFailed, ExitCode, JoulewrightError
+from devices.errors import BoardInUse, Defect, EngineFailed, ExitCode, JoulewrightError
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
@@ -70,17 +72,26 @@ def attempted(
         return Interrupted()
     except BoardInUse as error:
         return Busy(str(error))
+    except Defect as error:
+        return _defect(error)
     except JoulewrightError as error:
         may_pass = error.exit_code in _MAY_PASS or isinstance(error, EngineFailed)
         return Failed(str(error), error.exit_code, may_pass)
     except OSError as error:
         return Failed(file_failure(error), ExitCode.USAGE, may_pass=True)
     except Exception as error:
-        reason = f"defect: {type(error).__name__}: {error}"
-        return Failed(reason, ExitCode.INTERNAL_ERROR, may_pass=False)
+        return _defect(error)
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, before)
+
+
+def _defect(error: Exception) -> Failed:
+    """An error of the project itself, with the place where it was raised."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    reason = f"defect of Joulewright: {type(error).__name__}: {error} ({where})"
+    return Failed(reason, ExitCode.INTERNAL_ERROR, may_pass=False)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from campaigns.design.cells import Design, NetworkLevel
 from campaigns.design.file import CampaignFile
@@ -16,6 +17,7 @@ from devices.documents.document import DocumentError, dump_yaml, read_yaml, writ
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile, ProfiledNetwork
 from devices.results import Results
+from networks.kinds import Place
 from networks.models import build_model
 from networks.training.step import TrainingStep
 from profiler.building.toolchain import KERNELS, read_sources, sources_hash
@@ -64,11 +66,11 @@ class ProfileJob:
 
     def steps(self) -> list[TrainingStep]:
         """The training steps whose operations are measured."""
-        return [step_of(level, batch) for level, batch in self.networks]
+        return [step_of(level, batch, "ram") for level, batch in self.networks]
 
 
-def step_of(level: NetworkLevel, batch: int | None) -> TrainingStep:
-    """Build the training step of a network of a campaign.
+def step_of(level: NetworkLevel, batch: int | None, parameters_in: Place) -> TrainingStep:
+    """Build the training step of a network of a campaign, whose parameters have a home of choice.
 
     Raises:
         InputError: The network cannot be built.
@@ -78,7 +80,7 @@ def step_of(level: NetworkLevel, batch: int | None) -> TrainingStep:
         level.model,
         batch,
         choice.optimizer,
-        choice.parameters_in,
+        parameters_in,
         loss=choice.loss,
         train=choice.train,
         accumulate=choice.accumulate,
@@ -101,12 +103,17 @@ def known_profile(
         if in_campaign.by_spec.keys() >= specs:
             return in_campaign
     runs = results.runs.glob(f"{job.description.name}.*")
-    for path in sorted(runs, key=lambda run: run.suffix, reverse=True):
+    for path in sorted(runs, key=_time_of, reverse=True):
         with suppress(DocumentError):  # a damaged run is no reason to stop
             profile = _usable(job, RunDirectory(path))
             if profile is not None and profile.by_spec.keys() >= specs:
                 return profile
     return None
+
+
+def _time_of(run: Path) -> str:
+    """When a run began, which is in the name of its directory after device and question."""
+    return run.name.split(".", 2)[-1]
 
 
 def _usable(job: ProfileJob, run: RunDirectory) -> DeviceProfile | None:

@@ -54,7 +54,7 @@ def costed_network(
     Raises:
         InputError: The network cannot be built, or the profile does not cover it.
     """
-    costing = cost_graph(step_of(level, batch), profile)
+    costing = cost_graph(step_of(level, batch, level.choice.parameters_in), profile)
     kept = replay(costing.graph, keep_everything(costing.graph), covers)
     known = () if known_in is None else tuple(_schedules_of(costing.graph, known_in))
     return CostedNetwork(costing.graph, kept, file, len(costing.predicted), known)

@@ -46,7 +46,8 @@ def _run(options: RunOptions, console: Console) -> int:
     from campaigns.keeping.directory import CampaignDirectory
     from campaigns.keeping.results import read_campaign
     from campaigns.keeping.tables import write_tables
-    from campaigns.running.campaign import Event, Workers, run_campaign
+    from campaigns.running.campaign import Workers, run_campaign
+    from campaigns.running.tally import Event
     from commands.campaign.summary import announce, say_nothing_left, summarise
     from devices.claims.claim import sole_user
 

@@ -11,7 +11,7 @@ from campaigns.design.opening import OpenedCampaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.results import CampaignResults
 from campaigns.keeping.status import BoardStatus, CampaignStatus
-from campaigns.running.campaign import Shortfall
+from campaigns.running.attempts import Shortfall
 from campaigns.running.preview import BoardPreview, preview_campaign
 from commands.console import Console
 from devices.documents.readable import si, size
@@ -109,7 +109,7 @@ def _status_row(board: BoardStatus) -> list[str]:
     if progress is not None:
         if progress.left_s is not None:
             left = _duration(progress.left_s)
-        elif board.finished < board.replays:
+        elif board.finished < board.replays or board.solved < board.cells:
             left = _UNKNOWN
         if progress.waits_for is not None:
             now = progress.waits_for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from devices.description import load_description
 from devices.documents.document import read_yaml, validate
 from devices.errors import InputError
 from devices.results import Results
+from tests.support.paths import ROOT
 
 BOARDS = ("m0", "m4", "a72")
 NETWORKS = ("linear", "dscnn", "autoencoder")
@@ -208,6 +210,16 @@ def test_campaigns_that_come_with_the_project_are_valid(name: str, tmp_path: Pat
     assert opened.design.cells
 
 
+def test_the_example_of_the_documentation_is_valid(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "campaigns.md").read_text()
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "mine.pt2").write_bytes(b"a network")
+    (tmp_path / "example.yaml").write_text(example)
+    opened = open_campaign(str(tmp_path / "example.yaml"), Results(tmp_path))
+    assert {cell.network for cell in opened.design.cells} == {"dscnn", "mine"}
+
+
 # --- the order of replays -------------------------------------------------------------------------
 
 
@@ -248,6 +260,13 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
         ({"boards": [{"tags": ["x"]}]}, "a board needs either device or profile"),
         ({"boards": []}, "boards: found a list; allowed: a list with at least one item"),
         ({"boards": ["local", "local"]}, "two boards are named local"),
+        (
+            {
+                "boards": [{"profile": "m4"}, {"profile": "m4"}],
+                "conditions": [{"name": "o2", "flags": ["-O2"]}],
+            },
+            "two boards are named m4",
+        ),
         ({"networks": ["liner"]}, "none of this name is built in; did you mean linear?"),
         (
             {"networks": ["linear", "linear"]},
@@ -295,4 +314,4 @@ def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
 
 def test_an_unknown_name_lists_the_campaigns_that_come_with_the_project(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean published"):
-        open_campaign("publishd", Results(tmp_path))
+        open_campaign("publishes", Results(tmp_path))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -23,12 +25,14 @@ from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
-from devices.claims.claim import sole_user
+from devices.claims.claim import claim_by_name, sole_user
 from devices.documents.document import dump_yaml
 from devices.results import Results
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
+
+pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
 
 PUBLISHED: Mapping[str, Any] = {
     "schema": "campaign/1",
@@ -129,6 +133,24 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
     assert status["runner"] is None
 
 
+@pytest.mark.slow
+def test_a_dask_cluster_finds_the_schedules() -> None:
+    from distributed import LocalCluster
+
+    write(PUBLISHED, methods=["keep-everything", "capuchin-like"], ram_budgets=["100%"])
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        host="127.0.0.1",
+        protocol="tcp",
+        dashboard_address=None,
+        memory_limit=None,
+    ) as cluster:
+        assert run("run", "tried.yaml", "--scheduler", cluster.scheduler_address) == 0
+    assert states(read_campaign(DIRECTORY)) == {"done"}
+
+
 def test_a_dry_run_says_what_is_left_and_touches_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -199,6 +221,25 @@ def test_a_board_that_is_not_reached_fails_with_its_reason_and_the_others_go_on(
     assert "failed: profile of lost" in capsys.readouterr().out
 
 
+def limit_file_sizes() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_ends_the_campaign_with_a_sentence_and_it_goes_on_later() -> (
+    None
+):
+    write(PUBLISHED, methods=["keep-everything"], ram_budgets=["100%"])
+    words = [sys.executable, cli.__file__, "campaign", "run", "tried.yaml"]
+    done = subprocess.run(words, capture_output=True, text=True, preexec_fn=limit_file_sizes)
+    assert done.returncode == 2
+    assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+    assert "File too large" in done.stderr
+    assert not [path for path in Path("results").rglob(".*") if path.is_file()]
+    assert run("run", "tried.yaml") == 0
+    assert states(read_campaign(DIRECTORY)) == {"done"}
+
+
 # --- this computer as a board ---------------------------------------------------------------------
 
 
@@ -258,18 +299,47 @@ def test_a_killed_process_of_a_board_costs_one_attempt() -> None:
     assert not failure.is_last
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_a_board_that_another_program_uses_is_waited_for() -> None:
+    opened = open_campaign(write(ON_BENCH, repetitions=1, methods=["keep-everything"]), Results())
+    directory = CampaignDirectory(DIRECTORY)
+    directory.begin(opened.text, opened.design)
+    claim = claim_by_name("boards", "this computer")
+    waited: list[str] = []
+
+    def release_once_waited_for() -> None:
+        def waits() -> bool:
+            progress = read_progress(DIRECTORY)
+            return progress is not None and progress.boards[0].waits_for is not None
+
+        if eventually(waits, within_s=100):
+            waited.append("for the board")
+        claim.release()
+
+    other = threading.Thread(target=release_once_waited_for)
+    other.start()
+    done = run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=1))
+    other.join()
+    assert waited == ["for the board"]
+    assert done.shortfalls == ()
+    (result,) = read_campaign(DIRECTORY).cells
+    assert (result.state, result.failures) == ("done", ())
+
+
 def _kill_first_replay() -> None:
     """Kill the process of the board while it runs a replay."""
 
-    def replaying() -> bool:
-        progress = read_progress(DIRECTORY)
-        activity = None if progress is None else progress.boards[0].activity
-        return activity is not None and not activity.startswith("profiling")
-
-    assert eventually(replaying, within_s=200)
+    assert eventually(_is_replaying, within_s=200)
     for command_line in _children(os.getpid()):
         if "popen_loky" in command_line.read_text(errors="replace"):
             os.kill(int(command_line.parent.name), signal.SIGKILL)
+
+
+def _is_replaying() -> bool:
+    progress = read_progress(DIRECTORY)
+    activity = None if progress is None else progress.boards[0].activity
+    return activity is not None and not activity.startswith("profiling")
 
 
 def _children(parent: int) -> list[Path]:
@@ -320,3 +390,47 @@ def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     assert kept.items() <= times_of_writing(DIRECTORY).items()
     assert states(read_campaign(DIRECTORY)) == {"done", "no schedule"}
     assert not [path for path in DIRECTORY.rglob(".*") if path.is_file()]
+
+
+def ended_while_replaying(number: signal.Signals) -> None:
+    """Run the campaign in another process, and signal it while a board runs a schedule."""
+    here = Path.cwd()
+    words = ("campaign", "run", str(here / "tried.yaml"), "--results", str(here / "results"))
+    with started_as_by_a_shell(cli.__file__, *words) as (process, mark):
+        assert eventually(lambda: _is_replaying(), within_s=250)
+        process.send_signal(number)
+        process.wait(60)
+        assert eventually(lambda: not marked(mark))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_campaign_that_is_ended_while_a_board_measures_leaves_no_process_and_goes_on(
+    number: signal.Signals,
+) -> None:
+    write(ON_BENCH, methods=["keep-everything"], repetitions=1)
+    ended_while_replaying(number)
+    kept = times_of_writing(DIRECTORY)
+    assert run("run", "tried.yaml") == 0
+    assert kept.items() <= times_of_writing(DIRECTORY).items()
+    (result,) = read_campaign(DIRECTORY).cells
+    assert result.state == "done"
+    assert not result.failures  # to be ended with the campaign is no failure of the board
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_a_killed_campaign_of_an_emulated_board_has_the_results_of_an_undisturbed_one() -> None:
+    """The board takes the same time for the same step, so that all replays must agree."""
+    write(ON_BENCH, boards=["emulated-m4f"], methods=["keep-everything"])
+    ended_while_replaying(signal.SIGKILL)
+    assert run("run", "tried.yaml") == 0
+    (result,) = read_campaign(DIRECTORY).cells
+    assert result.state == "done"
+    replays = (*result.repetitions, *result.controls)
+    assert len(replays) == 4
+    assert {each.measured_energy_source for each in replays} == {"emulated"}
+    first = replays[0].time_s.measured.median
+    for each in replays:
+        assert each.time_s.measured.median == pytest.approx(first, rel=1e-3)

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 import cli
-from devices.claims.claim import LOCK, sole_user, sole_writer
+from devices.claims.claim import LOCK, sole_user, sole_writer, user_of
 from devices.claims.owner import users_of
 from devices.description import load_description
 from devices.documents.document import dump_yaml
-from devices.errors import BoardUnreachable, InputError, RequestRefused
+from devices.errors import BoardInUse, BoardUnreachable, InputError, RequestRefused
 from networks.models import build_model
 from profiler.opening.boards import open_board
 from profiler.run.options import ProfileOptions
@@ -119,6 +119,17 @@ def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
         with sole_user(tmp_path):
             assert f'"pid": {os.getpid()},' in (tmp_path / LOCK).read_text()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_user_of_a_directory_is_named_without_disturbing_it(tmp_path: Path) -> None:
+    assert user_of(tmp_path / "missing") is None
+    with holder(HOLDER, str(tmp_path)) as other:
+        found = user_of(tmp_path)
+        assert found is not None
+        assert found.pid == other.pid
+    assert user_of(tmp_path) is None  # its lock file may be left
+    with sole_user(tmp_path):
+        pass
 
 
 def test_a_directory_is_free_again_after_its_user(tmp_path: Path) -> None:
@@ -233,7 +244,7 @@ def board(path: Path, transport: dict[str, Any]) -> str:
 
 
 def assert_in_use(name: str, other: subprocess.Popen[str]) -> None:
-    with pytest.raises(BoardUnreachable) as caught, open_board(load_description(name), 0.5, ignore):
+    with pytest.raises(BoardInUse) as caught, open_board(load_description(name), 0.5, ignore):
         pass
     said = str(caught.value)
     assert said.startswith(

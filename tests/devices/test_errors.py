@@ -25,7 +25,7 @@ from devices.errors import (
     RequestRefused,
 )
 
-PACKAGES = ("commands", "devices", "networks", "plots", "profiler", "replay", "solver")
+PACKAGES = ("campaigns", "commands", "devices", "networks", "plots", "profiler", "replay", "solver")
 
 NEVER_LEAVE = {
     "ConnectionLostError": "a link's network failure: a Shell tries again, then BoardUnreachable",

@@ -18,6 +18,7 @@ from tests.support.paths import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOMS = (
+    "campaigns",
     "commands",
     "devices",
     "joulewright",

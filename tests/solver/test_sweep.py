@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from plots.tradeoff import tradeoff
 from solver.baselines.registry import BASELINES
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
-from solver.pools import Pool, PoolError, cluster_pool, local_pool
+from solver.pools import Pool, PoolError, cluster_pool, lasting_pools, local_pool
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.quantities import QuantityError
@@ -763,6 +763,20 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     assert all(line.startswith("waiting up to") for line in waiting)
     assert captured.out == ""
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_lasting_pool_replaces_a_process_that_was_killed() -> None:
+    with lasting_pools() as open_pool:
+        first, second = open_pool(1), open_pool(1)
+        before, other = first.submit(os.getpid).result(), second.submit(os.getpid).result()
+        with pytest.raises(BrokenExecutor):
+            first.submit(os.kill, before, signal.SIGKILL).result()
+        after = first.submit(os.getpid).result()
+        assert after not in {before, other}
+        assert second.submit(os.getpid).result() == other
+    for process in (after, other):
+        assert not Path(f"/proc/{process}").exists()
 
 
 def test_without_dask_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

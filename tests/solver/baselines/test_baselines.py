@@ -22,7 +22,9 @@ from solver.baselines.dtr import dtr
 from solver.baselines.evicted import EvictedNeighbourhoods
 from solver.baselines.griewank import repetitions, reversed_with, segments_before_checkpoint
 from solver.baselines.registry import BASELINES, run_baseline
+from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything
+from solver.files.figures import wrong_figures
 from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
@@ -655,3 +657,24 @@ def test_solve_shows_all_baselines_beside_the_schedule(
 def test_the_page_names_every_published_method() -> None:
     page = (ROOT / "docs" / "solving.md").read_text().partition("## Published methods")[2]
     assert set(BASELINES) <= set(re.findall(r"`([\w-]+)`", page.partition("\n## ")[0]))
+
+
+# --- as documents ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", _WITHOUT_ENGINE)
+@pytest.mark.parametrize("share", [0.2, 0.8, 1.0])
+def test_a_method_s_schedule_has_addresses_and_true_figures(name: str, share: float) -> None:
+    problem = training_chain(4)
+    budget = Budget(ram_bytes=int(share * unconstrained_peak(problem)))
+    schedule = schedule_by_baseline(problem, budget, name, _LIMIT_S)
+    assert list(wrong_figures(problem, schedule)) == []
+    found = run_baseline(name, Problem(problem, budget), _LIMIT_S)
+    assert bool(schedule.actions) == (found.actions is not None)
+    if schedule.actions:
+        assert schedule.peak_bytes is not None
+        assert schedule.arena_bytes is not None
+        assert schedule.peak_bytes <= budget.ram_bytes
+        is_over = schedule.arena_bytes > budget.ram_bytes
+        assert schedule.budget.ram_bytes == max(schedule.arena_bytes, budget.ram_bytes)
+        assert any("more than the budget" in note for note in schedule.notes) == is_over
