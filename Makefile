@@ -53,12 +53,12 @@ $(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
 		-r requirements-dev.lock
 	@touch $@
 
-# The tests connect to a real SSH server on loopback and boot emulated boards; no PyPI package
-# provides these programs.
+# The tests connect to a real SSH server on loopback, boot emulated boards and open a report in a
+# browser; no PyPI package provides these programs.
 system-packages:
 	@tools/system-packages openssh-server openssh-client gcc libc6-dev qemu-system-arm \
 		gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
-		e2fsprogs bc xz-utils
+		e2fsprogs bc xz-utils chromium-headless-shell
 
 lock:
 	$(PYTHON) -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
