@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import Field
 
 from campaigns.design.cells import Cell
+from campaigns.design.file import Word
 from devices.documents.document import StrictModel
 from devices.profile import BoardIdentity, Build, EnergySource, Interval, MeterRecord
 from devices.program import program_version
@@ -72,7 +73,7 @@ class SolvedCell(StrictModel):
     cell: Cell
     graph: Label
     graph_sha256: str
-    profile: str | None = None
+    profile: Word | None = None
     energy_source: EnergySource | None = None
     ram_bytes: Size
     covers: Coverage

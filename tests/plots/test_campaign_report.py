@@ -50,6 +50,9 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
+pytestmark = pytest.mark.slow  # a campaign is solved for them
+
+
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDirectory:
     return campaign_with_replays(Results(tmp_path_factory.mktemp("results")))
