@@ -70,7 +70,7 @@ class Transport(Protocol):
 
         This keeps out processes of other users and of other computers that claim it too; a claim
         expires when its owner has been silent for some minutes. Raises
-        :class:`~devices.errors.BoardUnreachable` if another process has claimed the board.
+        :class:`~devices.errors.BoardInUse` if another process has claimed the board.
         """
         ...
 

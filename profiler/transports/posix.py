@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias
 
 from devices.claims.owner import Owner
-from devices.errors import BoardCommandFailed, BoardUnreachable, JoulewrightError
+from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable, JoulewrightError
 from profiler.transports import scripts
 from profiler.transports.base import CommandResult, DetachedStatus
 from profiler.transports.client import ClientLock, forget, is_dead, is_token
@@ -78,7 +78,7 @@ class PosixTransport:
         script = scripts.claim(self.directory, process, str(owner))
         other, _ = self._shell.control(script, _SESSION_LIMIT_S, what="claiming the board")
         if other:
-            raise BoardUnreachable(
+            raise BoardInUse(
                 f"{self.name}: another program uses this board: {other.strip()}",
                 remedy="wait until it has ended, or end it; if it was lost, the board is free"
                 f" again {scripts.LEASE_MINUTES} minutes later",

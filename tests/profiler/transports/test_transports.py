@@ -17,7 +17,7 @@ import pytest
 
 from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
-from devices.errors import BoardCommandFailed, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.local import LocalTransport
 from profiler.transports.scripts import LEASE_MINUTES
@@ -145,7 +145,7 @@ def test_a_board_is_claimed_by_one_process_of_any_computer(
 ) -> None:
     transport.claim(somebody(7))
     for owner in (somebody(8), somebody(7, "here")):
-        with pytest.raises(BoardUnreachable) as caught:
+        with pytest.raises(BoardInUse) as caught:
             other_board.claim(owner)
         assert str(caught.value) == (
             f"{transport.name}: another program uses this board: process 7 on elsewhere"
@@ -171,7 +171,7 @@ def test_a_claim_expires_when_its_owner_is_silent(
 
     transport.claim(somebody(7))
     is_silent_for(LEASE_MINUTES - 1)
-    with pytest.raises(BoardUnreachable):
+    with pytest.raises(BoardInUse):
         other_board.claim(somebody(8))
     is_silent_for(LEASE_MINUTES + 1)
     other_board.claim(somebody(8))
@@ -182,7 +182,7 @@ def test_every_call_renews_a_claim(transport: Transport, other_board: Transport)
     script = 'touch -d "1 hour ago" "${TMPDIR:-/tmp}"/joulewright-boards/*'
     transport.run(["sh", "-c", script], timeout_s=10)
     transport.run(["true"], timeout_s=10)
-    with pytest.raises(BoardUnreachable):
+    with pytest.raises(BoardInUse):
         other_board.claim(somebody(8))
 
 
