@@ -41,6 +41,9 @@ def evict_into_arena(
     Returns:
         The schedule with the plan of its addresses; None if tensors that cannot be paged are in the
         way. The referees have to confirm both.
+
+    Raises:
+        OutOfTime: The time limit has passed.
     """
     if not problem.budget.paging or problem.budget.covers != "all":
         return None
@@ -207,6 +210,7 @@ class _Run:
 
     def _room(self, size_bytes: int, needed: set[str | None]) -> _Block:
         """A place for ``size_bytes``, made free if necessary without what is ``needed``."""
+        check_time()
         blocks = sorted(
             ((block.start, block.end, name) for name, block in self._at.items() if block.bytes),
             key=lambda each: each[:2],

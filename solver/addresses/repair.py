@@ -21,9 +21,10 @@ from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 
-# Shares of the remaining time: for the addresses of one schedule, and for changes.
+# Shares of the remaining time: for the addresses of one schedule, for changes, and for paging
+# tensors out of the way.
 _PLAN_SHARE = 0.3
-_CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
+_CHANGES_SHARE, _FAR_CHANGES_SHARE, _EVICTING_SHARE = 0.5, 0.15, 0.3
 # Seconds for planning one of many schedules; arena relative to the budget up to which small changes
 # are likely to suffice; relative precision of the RAM for which solving again packs.
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
@@ -82,7 +83,7 @@ def fit_into_arena(
         if not fitting.packs:
             fitting.change()
         if not fitting.packs:
-            fitting.evict()
+            fitting.evict(limit.part(_EVICTING_SHARE))
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again, limit)
     except KeyboardInterrupt:
@@ -129,10 +130,11 @@ class _Fitting:
                 return
             current = better
 
-    def evict(self) -> None:
+    def evict(self, limit: TimeLimit) -> None:
         """Page tensors out of the way of others."""
-        problem = self._problem
-        found = evict_into_arena(problem, self._first.actions)
+        problem, found = self._problem, None
+        with limit.enforced(), suppress(OutOfTime):
+            found = evict_into_arena(problem, self._first.actions)
         if found is None:
             return
         with suppress(RefereeError):  # it is late

@@ -103,7 +103,7 @@ def _pack_without_search(
     wanted_j = replay(graph, wanted, budget.covers).energy_j
     best, best_j, packing_bytes = packed, inf, 0
     for what, ram_bytes, actions in _without_search(problem):
-        if ram_bytes < packing_bytes:
+        if ram_bytes < packing_bytes or limit.has_passed:
             break
         try:
             energy_j = verify(graph, actions, budget).energy_j
