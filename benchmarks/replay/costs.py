@@ -70,7 +70,8 @@ class Record:
         profile = read_yaml(profiles[0], DeviceProfile)
         trials = [
             path.parent
-            for path in sorted((directory / "campaigns").glob("*/profile.yaml"))
+            for folder in ("campaigns", "runs")  # older runs are under campaigns
+            for path in sorted((directory / folder).glob("*/profile.yaml"))
             if read_yaml(path, DeviceProfile).operations == profile.operations
         ]
         table = TrialTable.of(RunDirectory(trials[-1]).harness_runs())
