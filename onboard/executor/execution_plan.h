@@ -9,12 +9,24 @@
 
 #include "joulewright.h"
 
+/* Address or size in the arena, in words of four bytes. With JW_SMALL_ARENA, for arenas of less than
+ * 256 KiB, tables take little more than half of the flash. */
+#ifdef JW_SMALL_ARENA
+typedef uint16_t jw_place;
+#define JW_NO_PLACE UINT16_MAX
+#else
+typedef uint32_t jw_place;
+#define JW_NO_PLACE UINT32_MAX
+#endif
+
+#define JW_PLACE_BYTES 4u /* of a word */
+
 /* Kind of an action. */
 typedef enum {
-    JW_DO_COMPUTE,  /* run computes[index] */
+    JW_DO_COMPUTE,  /* run operations[index] */
     JW_DO_PAGE_OUT, /* write the bytes to slots[index] */
     JW_DO_PAGE_IN,  /* read the bytes from slots[index], or from frozen[index]: see jw_copy */
-    JW_DO_MOVE,     /* move the bytes to the address `to` */
+    JW_DO_MOVE,     /* move the bytes to the address moves[index] */
     JW_DO_PROBE,    /* checksum of the bytes, to probed[index] */
     JW_DO_GUARD,    /* fill the bytes with the canary */
     JW_DO_CHECK,    /* check that the bytes still hold the canary */
@@ -34,27 +46,25 @@ typedef enum {
 /* An action of a plan. */
 typedef struct {
     uint8_t verb;
-    uint8_t copy;         /* JW_DO_PAGE_IN: a jw_copy */
-    uint8_t asynchronous; /* transfers: later actions need not wait for it */
-    uint8_t gradient;     /* JW_DO_PROBE: the bytes are a parameter's gradient */
-    uint16_t waits_for;   /* the first `waits_for` transfers of the step must be over before it */
-    uint16_t index;       /* see jw_verb */
-    uint32_t address, bytes; /* in the arena; unused by JW_DO_COMPUTE */
-    uint32_t to;             /* JW_DO_MOVE: address in the arena */
+    uint8_t copy : 2;         /* JW_DO_PAGE_IN: a jw_copy */
+    uint8_t asynchronous : 1; /* transfers: later actions need not wait for it */
+    uint8_t gradient : 1;     /* JW_DO_PROBE: the bytes are a parameter's gradient */
+    uint16_t waits_for; /* the first `waits_for` transfers of the step must be over before it */
+    uint16_t index;     /* see jw_verb */
+    jw_place address;   /* in the arena; JW_DO_COMPUTE: of the workspace, or JW_NO_PLACE */
+    jw_place words;     /* of the bytes; unused by JW_DO_COMPUTE */
 } jw_action;
 
-/* A call of a kernel. */
+/* A kernel with its attributes and scalars. All calls of the same operation share one. */
 typedef struct {
     void (*run)(const jw_call *call);
     const int32_t *attributes;
     const float *scalars;
-    const uint32_t *operands; /* addresses in the arena: those read, then those written */
-    uint32_t workspace;       /* address in the arena, or JW_NOWHERE */
     uint8_t read_count, write_count;
     uint8_t seeded; /* number of scalars if the last one is a seed, which differs between steps;
                        0 without a seed */
     uint8_t rated;  /* number of scalars if the first one is a learning rate; 0 without one */
-} jw_compute;
+} jw_operation;
 
 /* Place in the storage of a page-out, or of a frozen tensor; it takes whole pages. */
 typedef struct {
@@ -62,11 +72,12 @@ typedef struct {
     uint32_t bytes;  /* size in RAM */
 } jw_slot;
 
-/* Value of an absent address or slot. */
+/* Value of an absent row. */
 #define JW_NOWHERE UINT32_MAX
 
-/* Number of a kept tensor that does not exist. */
+/* Number of a kept tensor, or of a slot, that does not exist. */
 #define JW_NOT_KEPT UINT16_MAX
+#define JW_NO_SLOT UINT16_MAX
 
 /* Size of a step's record: four words, a checksum for each kept tensor, a word for each selected
  * row, and its own checksum (store.h). */
@@ -76,12 +87,12 @@ typedef struct {
  * own checksum. */
 #define JW_FROZEN_RECORD_BYTES(frozen_count) JW_STEP_RECORD_BYTES(frozen_count, 0)
 
-/* A tensor that is kept from step to step. If it is a table with its home in storage, `bytes` and
+/* A tensor that is kept from step to step. If it is a table with its home in storage, `words` and
  * `slot` are those of the rows that a step changes. */
 typedef struct {
-    uint32_t address; /* in the arena between steps; JW_NOWHERE if its home is storage */
-    uint32_t bytes;
-    uint32_t slot; /* slot to which every step writes it; JW_NOWHERE in a plan without paging */
+    jw_place address; /* in the arena between steps; JW_NO_PLACE if its home is storage */
+    jw_place words;
+    uint16_t slot; /* slot to which every step writes it; JW_NO_SLOT in a plan without paging */
 } jw_kept;
 
 /* Rows that the batch of a step selects: rows[first + i] of jw_plan_memory is the row at the
@@ -95,9 +106,9 @@ typedef struct {
 /* A tensor of which a step reads only the selected rows, and writes them if it is kept. They lie side
  * by side in RAM, with zeros at positions without a row. */
 typedef struct {
-    uint32_t offset;  /* of its first row in the storage */
-    uint32_t address; /* of its first row in the arena; JW_NOWHERE if its home is storage */
+    uint32_t offset; /* of its first row in the storage */
     uint32_t row_bytes, row_count;
+    jw_place address; /* of its first row in the arena; JW_NO_PLACE if its home is storage */
     uint16_t kept, selection; /* their indices in the plan; JW_NOT_KEPT if no step changes it */
 } jw_table;
 
@@ -107,16 +118,18 @@ typedef struct {
     float start_s, time_s;
 } jw_span;
 
-/* RAM of a plan besides its arena, defined with the plan. */
+/* RAM of a plan besides its arena, defined with the plan. It has room for what is watched of
+ * `watched_count` actions; a watched step of more actions pauses until its caller has read that. */
 typedef struct {
     uint32_t *slot_checksums;   /* [slot_count], of this step */
     uint32_t *kept_checksums;   /* [kept_count], of the last complete step */
     uint32_t *frozen_checksums; /* [frozen_count] */
-    uint32_t *probed;           /* [probe_count], checksums of a watched step */
-    jw_span *spans;             /* [action_count], of a watched step */
+    uint32_t *probed;           /* [watched_count] at most, checksums of a watched step */
+    jw_span *spans;             /* [watched_count], of a watched step */
     unsigned char *page;        /* [page_bytes], buffer for the last page of a tensor */
     uint32_t *rows;             /* [row_count], of all selections of the newest step */
     unsigned char *row;         /* buffer for the largest row of a table in the storage */
+    uint16_t watched_count;
 } jw_plan_memory;
 
 /* A plan: its actions, and the tables to which they refer. */
@@ -127,7 +140,9 @@ typedef struct {
     uint16_t action_count;      /* of all actions */
     uint16_t step_action_count; /* of the first ones, which are the step; the others follow it */
     uint16_t slot_count, kept_count, probe_count, selection_count, table_count, frozen_count;
-    const jw_compute *computes;
+    const jw_operation *operations;
+    const jw_place *operands; /* of all computes in order: addresses of those read, then written */
+    const jw_place *moves;
     const jw_slot *slots;
     const jw_kept *kept;
     const jw_selection *selections;

@@ -11,6 +11,15 @@
 
 /* --- memory ------------------------------------------------------------------------------- */
 
+/* Bytes in the arena. */
+static unsigned char *at(const jw_executor *e, jw_place address) {
+    return e->arena + (size_t)address * JW_PLACE_BYTES;
+}
+
+static uint32_t bytes_of(const jw_action *action) {
+    return action->words * JW_PLACE_BYTES;
+}
+
 static void fill(unsigned char *memory, uint32_t bytes, uint32_t pattern) {
     jw_word *word = (jw_word *)(void *)memory;
     for (uint32_t i = 0; i < bytes / sizeof pattern; i++) {
@@ -57,17 +66,17 @@ static uint64_t now(const jw_executor *e) {
 }
 
 static void note_span(const jw_executor *e, const jw_action *action, uint64_t start_ns) {
-    e->plan->memory->spans[action - e->plan->actions] =
+    e->plan->memory->spans[action - e->plan->actions - e->first] =
         (jw_span){seconds(start_ns - e->begin_ns), seconds(now(e) - start_ns)};
 }
 
 const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer) {
-    unsigned char *memory = e->arena + transfer->address;
+    unsigned char *memory = at(e, transfer->address);
     const uint64_t start_ns = e->watched ? now(e) : 0;
     const char *error;
     if (transfer->verb == JW_DO_PAGE_OUT) {
         error = jw_store_page_out(e->store, transfer->index, memory,
-                                  e->plan->arena_bytes - transfer->address);
+                                  (size_t)(e->arena + e->plan->arena_bytes - memory));
     } else if (transfer->verb == JW_DO_PAGE_IN) {
         error = jw_store_page_in(e->store, transfer->index, (jw_copy)transfer->copy, memory);
     } else {
@@ -153,7 +162,7 @@ static const char *block_until_settled(jw_executor *e, const void *nothing) {
 static const char *select_rows(jw_executor *e, const jw_action *action) {
     const jw_selection *selection = &e->plan->selections[action->index];
     uint32_t *rows = e->plan->memory->rows + selection->first;
-    jw_word *indices = (jw_word *)(void *)(e->arena + action->address);
+    jw_word *indices = (jw_word *)(void *)at(e, action->address);
     const char *error = e->store ? block(e, block_until_settled, NULL) : NULL;
     for (uint32_t i = 0; i < selection->count && !error; i++) {
         const uint32_t row = indices[i];
@@ -179,8 +188,8 @@ static const char *select_rows(jw_executor *e, const jw_action *action) {
 
 /* The table of a transfer of rows if it is in RAM, else NULL. */
 static unsigned char *table_in_ram(const jw_executor *e, const jw_action *transfer) {
-    const uint32_t address = e->plan->tables[transfer->index].address;
-    return address == JW_NOWHERE ? NULL : e->arena + address;
+    const jw_place address = e->plan->tables[transfer->index].address;
+    return address == JW_NO_PLACE ? NULL : at(e, address);
 }
 
 /* Copy the selected rows between a table in RAM and the bytes of the action. */
@@ -190,7 +199,7 @@ static void copy_rows(const jw_executor *e, const jw_action *action) {
     const uint32_t *rows = e->plan->memory->rows + selection->first;
     const size_t bytes = table->row_bytes;
     for (uint32_t i = 0; i < selection->count; i++) {
-        unsigned char *selected = e->arena + action->address + i * bytes;
+        unsigned char *selected = at(e, action->address) + i * bytes;
         unsigned char *row =
             rows[i] == JW_NOWHERE ? NULL : table_in_ram(e, action) + rows[i] * bytes;
         if (row && action->verb == JW_DO_ROWS_OUT) {
@@ -206,7 +215,7 @@ static void copy_rows(const jw_executor *e, const jw_action *action) {
 /* --- actions ------------------------------------------------------------------------------ */
 
 /* Set scalars with the seed of this step: masks differ between steps, but not within a step. */
-static void move_seed_on(float *scalars, const jw_compute *op, uint32_t steps) {
+static void move_seed_on(float *scalars, const jw_operation *op, uint32_t steps) {
     uint32_t seed;
     memcpy(scalars, op->scalars, op->seeded * sizeof *scalars);
     memcpy(&seed, &scalars[op->seeded - 1], sizeof seed);
@@ -215,7 +224,7 @@ static void move_seed_on(float *scalars, const jw_compute *op, uint32_t steps) {
 }
 
 /* Scalars of an operation in this step; `own` has room for those that differ between steps. */
-static const float *scalars_of(const jw_executor *e, const jw_compute *op, float *own) {
+static const float *scalars_of(const jw_executor *e, const jw_operation *op, float *own) {
     if (op->seeded) {
         move_seed_on(own, op, e->steps);
         return own;
@@ -228,25 +237,25 @@ static const float *scalars_of(const jw_executor *e, const jw_compute *op, float
     return op->scalars;
 }
 
-static void compute(const jw_executor *e, const jw_compute *op) {
+static void compute(jw_executor *e, const jw_action *action) {
+    const jw_operation *op = &e->plan->operations[action->index];
     float own[JW_MAX_SCALARS];
     const void *reads[JW_MAX_OPERANDS];
     void *writes[JW_MAX_OPERANDS];
-    const uint32_t *address = op->operands;
     for (uint8_t i = 0; i < op->read_count; i++) {
-        reads[i] = e->arena + *address++;
+        reads[i] = at(e, *e->operands++);
     }
     for (uint8_t i = 0; i < op->write_count; i++) {
-        writes[i] = e->arena + *address++;
+        writes[i] = at(e, *e->operands++);
     }
-    void *workspace = op->workspace == JW_NOWHERE ? NULL : e->arena + op->workspace;
+    void *workspace = action->address == JW_NO_PLACE ? NULL : at(e, action->address);
     const jw_call call = {op->attributes, scalars_of(e, op, own), reads, writes, workspace};
     op->run(&call);
 }
 
 static const char *block_while_taken(jw_executor *e, const void *of) {
     const jw_action *probe = of;
-    e->take_gradient(e->taker, e->arena + probe->address, probe->bytes);
+    e->take_gradient(e->taker, at(e, probe->address), bytes_of(probe));
     return NULL;
 }
 
@@ -256,10 +265,11 @@ static bool is_transfer(const jw_executor *e, const jw_action *action) {
 }
 
 static const char *act(jw_executor *e, const jw_action *action) {
-    unsigned char *memory = e->arena + action->address;
+    unsigned char *memory = at(e, action->address);
+    const uint32_t bytes = bytes_of(action);
     switch ((jw_verb)action->verb) {
     case JW_DO_COMPUTE:
-        compute(e, &e->plan->computes[action->index]);
+        compute(e, action);
         break;
     case JW_DO_PAGE_OUT:
     case JW_DO_PAGE_IN:
@@ -274,27 +284,28 @@ static const char *act(jw_executor *e, const jw_action *action) {
         copy_rows(e, action);
         break;
     case JW_DO_MOVE:
-        memmove(e->arena + action->to, memory, action->bytes);
+        memmove(at(e, e->plan->moves[action->index]), memory, bytes);
         break;
     case JW_DO_PROBE:
         if (e->watched) {
-            e->plan->memory->probed[action->index] = jw_checksum_of(memory, action->bytes);
+            e->next_probe = (uint16_t)(action->index + 1);
+            e->plan->memory->probed[action->index - e->first_probe] = jw_checksum_of(memory, bytes);
         }
         if (action->gradient && e->take_gradient) {
             return block(e, block_while_taken, action);
         }
         break;
     case JW_DO_GUARD:
-        fill(memory, action->bytes, CANARY);
+        fill(memory, bytes, CANARY);
         break;
     case JW_DO_CHECK:
-        if (!holds(memory, action->bytes, CANARY)) {
+        if (!holds(memory, bytes, CANARY)) {
             e->failed = action;
             return "a canary was overwritten by the operation before it";
         }
         break;
     case JW_DO_POISON:
-        fill(memory, action->bytes, NOT_A_NUMBER);
+        fill(memory, bytes, NOT_A_NUMBER);
         break;
     }
     return NULL;
@@ -310,11 +321,15 @@ static const char *act_watched(jw_executor *e, const jw_action *action) {
     return error;
 }
 
-/* Run the actions [first, end), and wait until all transfers are over. */
-static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
+/* Run the actions up to `limit`, or as many as can be watched, and wait until all transfers are
+ * over. */
+static const char *run(jw_executor *e, uint16_t limit) {
+    const uint16_t room = e->plan->memory->watched_count;
+    const uint16_t end =
+        e->watched && limit - e->first > room ? (uint16_t)(e->first + room) : limit;
     const char *error = NULL;
-    for (uint16_t i = first; i < end && !error; i++) {
-        const jw_action *action = &e->plan->actions[i];
+    while (e->next < end && !error) {
+        const jw_action *action = &e->plan->actions[e->next++];
         error = wait_until_over(e, action->waits_for);
         if (!error) {
             error = e->watched ? act_watched(e, action) : act(e, action);
@@ -325,6 +340,7 @@ static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
     if (error) {
         e->failed = failed;
     }
+    e->paused_ns = e->watched ? now(e) : 0;
     return error ? error : last;
 }
 
@@ -345,6 +361,8 @@ const char *jw_executor_step(jw_executor *e, bool watched) {
     e->watched = watched;
     e->failed = NULL;
     e->submitted = e->over = 0;
+    e->next = e->first = e->next_probe = e->first_probe = 0;
+    e->operands = e->plan->operands;
     e->blocked_ns = 0;
     e->begin_ns = watched ? now(e) : 0;
     if (e->store) {
@@ -354,13 +372,33 @@ const char *jw_executor_step(jw_executor *e, bool watched) {
         jw_store_begin_step(e->store);
     }
     e->steps++;
-    return run(e, 0, e->plan->step_action_count);
+    return run(e, e->plan->step_action_count);
+}
+
+bool jw_executor_is_paused(const jw_executor *e) {
+    const jw_plan *plan = e->plan;
+    return e->watched && e->next < plan->action_count &&
+           plan->action_count - e->first > plan->memory->watched_count;
+}
+
+bool jw_executor_is_over(const jw_executor *e) {
+    return e->next >= e->plan->step_action_count;
+}
+
+const char *jw_executor_resume(jw_executor *e) {
+    e->first = e->next;
+    e->first_probe = e->next_probe;
+    e->begin_ns += now(e) - e->paused_ns;
+    return jw_executor_is_over(e) ? NULL : run(e, e->plan->step_action_count);
 }
 
 const char *jw_executor_afterwards(jw_executor *e) {
     const uint64_t blocked_ns = e->blocked_ns;
-    const char *error = run(e, e->plan->step_action_count, e->plan->action_count);
+    const char *error = run(e, e->plan->action_count);
     e->blocked_ns = blocked_ns;
+    if (!error && e->next < e->plan->action_count) {
+        return NULL;
+    }
     if (!error) {
         error = check_surroundings(e);
     }

@@ -40,8 +40,13 @@ typedef struct {
                                 in jw_executor_afterwards */
     const jw_action *failed; /* the action that failed; NULL if no single action did */
 
+    /* What plan->memory holds of a watched step: spans of the actions [first, next), and checksums
+     * of the probes [first_probe, next_probe). */
+    uint16_t first, next, first_probe, next_probe;
+
     /* Private. */
-    uint64_t begin_ns;
+    uint64_t begin_ns, paused_ns;
+    const jw_place *operands; /* of the next operation */
     bool watched;
     uint16_t submitted, over; /* transfers of this step */
 } jw_executor;
@@ -51,13 +56,24 @@ typedef struct {
 const char *jw_executor_begin(jw_executor *executor);
 
 /* Run one step; the inputs must be at their addresses. With `watched`, spans and checksums are
- * kept in plan->memory. Returns NULL, or why the step failed. After a failure, the values of the
- * last complete step in the store are intact, but those in RAM are not. A damaged canary was
- * overwritten by the operation before the action `failed`, which checked it. */
+ * kept in plan->memory; if it has no room for all, the step pauses. Returns NULL, or why the step
+ * failed. After a failure, the values of the last complete step in the store are intact, but those
+ * in RAM are not. A damaged canary was overwritten by the operation before the action `failed`,
+ * which checked it. */
 const char *jw_executor_step(jw_executor *executor, bool watched);
 
-/* Run the actions after a step, which are not part of its time; they complete the step. Returns
- * NULL, or why they failed. */
+/* Whether the step waits for jw_executor_resume, which overwrites the spans and checksums. */
+bool jw_executor_is_paused(const jw_executor *executor);
+
+/* Whether all actions of the step have run, except those after it. */
+bool jw_executor_is_over(const jw_executor *executor);
+
+/* Go on with a paused step that is not over; one that is over goes on with
+ * jw_executor_afterwards. Returns NULL, or why the step failed. Pauses are not part of its time. */
+const char *jw_executor_resume(jw_executor *executor);
+
+/* Run the actions after a step, which are not part of its time; they complete the step, unless it
+ * pauses once more. Returns NULL, or why they failed. */
 const char *jw_executor_afterwards(jw_executor *executor);
 
 /* High-water mark: bytes from the start of the arena up to the last one that was written. */

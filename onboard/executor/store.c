@@ -44,12 +44,11 @@ const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
     if (!store->complete) {
         return "no step is complete yet";
     }
-    if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NOWHERE) {
+    if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NO_SLOT) {
         return "nothing is kept under this number";
     }
-    return read_slot(store, (uint16_t)plan->kept[kept].slot,
-                     jw_store_part_before(store, store->part), plan->memory->kept_checksums[kept],
-                     memory);
+    return read_slot(store, plan->kept[kept].slot, jw_store_part_before(store, store->part),
+                     plan->memory->kept_checksums[kept], memory);
 }
 
 const char *jw_store_page_in(jw_store *store, uint16_t index, jw_copy copy, void *memory) {
@@ -97,12 +96,11 @@ const char *jw_store_begin_run(jw_store *store) {
 
 const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t readable) {
     const jw_plan *plan = store->plan;
-    if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NOWHERE) {
+    if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NO_SLOT) {
         return "nothing is kept under this number";
     }
     const char *error = store->begun ? NULL : jw_store_begin_run(store);
-    return error ? error
-                 : jw_store_page_out(store, (uint16_t)plan->kept[kept].slot, memory, readable);
+    return error ? error : jw_store_page_out(store, plan->kept[kept].slot, memory, readable);
 }
 
 const char *jw_store_complete(jw_store *store) {
@@ -113,8 +111,8 @@ const char *jw_store_complete(jw_store *store) {
         return error;
     }
     for (uint16_t kept = 0; kept < plan->kept_count; kept++) {
-        const uint32_t slot = plan->kept[kept].slot;
-        memory->kept_checksums[kept] = slot == JW_NOWHERE ? 0 : memory->slot_checksums[slot];
+        const uint16_t slot = plan->kept[kept].slot;
+        memory->kept_checksums[kept] = slot == JW_NO_SLOT ? 0 : memory->slot_checksums[slot];
     }
     store->step = store->complete ? store->step + 1 : 0;
     error = plan->kept_count ? jw_store_write_record(store) : NULL;
@@ -179,7 +177,7 @@ uint32_t jw_store_identity(const jw_store *store) {
     }
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         add_word(&sum, plan->kept[i].address);
-        add_word(&sum, plan->kept[i].bytes);
+        add_word(&sum, plan->kept[i].words);
         add_word(&sum, plan->kept[i].slot);
     }
     for (uint16_t i = 0; i < plan->table_count; i++) {

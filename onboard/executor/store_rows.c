@@ -103,7 +103,7 @@ uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room) {
 static const char *check_range(const jw_store *store, uint16_t table, uint32_t first,
                                uint32_t count) {
     const jw_plan *plan = store->plan;
-    if (table >= plan->table_count || plan->tables[table].address != JW_NOWHERE) {
+    if (table >= plan->table_count || plan->tables[table].address != JW_NO_PLACE) {
         return "no table in the storage has this number";
     }
     const uint32_t rows = plan->tables[table].row_count;
@@ -236,7 +236,7 @@ static const char *read_next(slot_reader *reader, void *memory, uint32_t bytes) 
 /* Read the changed rows of a table, and compare their checksum; then again, and write them. */
 static const char *settle_table(jw_store *store, const jw_table *table) {
     const jw_plan *plan = store->plan;
-    const uint16_t slot = (uint16_t)plan->kept[table->kept].slot;
+    const uint16_t slot = plan->kept[table->kept].slot;
     const jw_selection *selected = &plan->selections[table->selection];
     const uint32_t *rows = plan->memory->rows + selected->first;
     if (!selected->count || rows[0] == JW_NOWHERE) {

@@ -81,6 +81,11 @@ void board_serial(char serial[BOARD_SERIAL_BYTES]);
 /* Temperature in millidegrees Celsius; 0 if the chip has no useful sensor. */
 long board_temperature_mc(void);
 
+/* --- for boards with external RAM, without a default ------------------------------------------ */
+
+/* Start and size of the RAM on the external bus, which the linker script does not use. */
+unsigned char *board_psram(uint32_t *bytes);
+
 /* --- for boards with an SD card on SPI, without defaults -------------------------------------- */
 
 /* Set up SPI: mode 0, at most 400 kHz, card not selected. */

@@ -60,6 +60,7 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
                               .clock_ns = jw_clock_ns,
                               .running_ns = jw_running_ns};
     replay->steps = 0;
+    replay->is_paused = false;
     return done(text, jw_executor_begin(executor));
 }
 
@@ -89,7 +90,8 @@ static unsigned char *read_kept(const jw_replay *replay, jw_text *text, uint16_t
     if (!text->error && (*kept >= plan->kept_count || !replay->executor.store)) {
         jw_text_fail(text, "kept", "is not a tensor that this plan keeps in storage");
     }
-    return jw_replay_place(replay, text, text->error ? 0 : plan->kept[*kept].bytes, address);
+    const size_t bytes = text->error ? 0 : (size_t)plan->kept[*kept].words * JW_PLACE_BYTES;
+    return jw_replay_place(replay, text, bytes, address);
 }
 
 /* Bytes of the arena from `memory` on. */
@@ -205,41 +207,74 @@ static jw_line_result blame(jw_replay *replay, jw_text *text, const char *error)
     return refused(text, replay->blamed, error);
 }
 
-static jw_line_result train(jw_replay *replay, jw_text *text, jw_record *record) {
-    jw_executor *executor = &replay->executor;
-    jw_window *window = &record->window;
-    record->id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
-    const bool watched = jw_text_number(text, "watched", 0, 1) == 1;
-    if (!jw_text_end(text)) {
-        return JW_LINE_REFUSED;
-    }
-    *window = (jw_window){.executions = 1, .tries = 1};
-    window->frequency_before_khz = jw_frequency_khz();
-    jw_sync_line(true);
-    window->start_ns = jw_clock_ns();
-    const uint64_t running_ns = jw_running_ns();
-    const char *error = jw_executor_step(executor, watched);
-    window->running_ns = jw_running_ns() - running_ns + executor->blocked_ns;
-    window->end_ns = jw_clock_ns();
-    jw_sync_line(false);
-    window->frequency_after_khz = jw_frequency_khz();
-    record->tail_end_ns = window->end_ns;
-    if (!error) {
-        error = jw_executor_afterwards(executor);
-    }
-    if (error) {
-        return blame(replay, text, error);
-    }
-    replay->steps++;
-    return JW_LINE_RECORDED;
-}
-
-/* --- answers ------------------------------------------------------------------------------ */
-
 static void say_pair(jw_message *answer, const char *key, uint64_t value) {
     jw_message_text(answer, key);
     jw_message_number(answer, value);
 }
+
+/* Go on with a step up to its end, or its next pause. Its window, in which the sync line is high,
+ * lasts from the first start to the last end; pauses are not running time. */
+static jw_line_result go_on(jw_replay *replay, jw_text *text, jw_record *record,
+                            jw_message *answer) {
+    jw_executor *executor = &replay->executor;
+    jw_window *window = &replay->record.window;
+    const char *error = NULL;
+    const bool begins = !replay->is_paused;
+    replay->is_paused = false;
+    if (begins || !jw_executor_is_over(executor)) {
+        const uint64_t blocked_ns = begins ? 0 : executor->blocked_ns;
+        jw_sync_line(true);
+        const uint64_t start_ns = jw_clock_ns(), running_ns = jw_running_ns();
+        error = begins ? jw_executor_step(executor, replay->watches) : jw_executor_resume(executor);
+        window->running_ns += jw_running_ns() - running_ns + executor->blocked_ns - blocked_ns;
+        window->end_ns = jw_clock_ns();
+        jw_sync_line(!error && !jw_executor_is_over(executor));
+        window->start_ns = begins ? start_ns : window->start_ns;
+        window->frequency_after_khz = jw_frequency_khz();
+        replay->is_paused = !error && jw_executor_is_paused(executor);
+    } else {
+        error = jw_executor_resume(executor);
+    }
+    if (!error && !replay->is_paused) {
+        error = jw_executor_afterwards(executor);
+        replay->is_paused = !error && jw_executor_is_paused(executor);
+    }
+    if (error) {
+        return blame(replay, text, error);
+    }
+    if (replay->is_paused) {
+        say_pair(answer, "watching id=", replay->record.id);
+        return JW_LINE_READ;
+    }
+    replay->record.tail_end_ns = window->end_ns;
+    *record = replay->record;
+    replay->steps++;
+    return JW_LINE_RECORDED;
+}
+
+static jw_line_result train(jw_replay *replay, jw_text *text, jw_record *record,
+                            jw_message *answer) {
+    const uint32_t id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
+    replay->watches = jw_text_number(text, "watched", 0, 1) == 1;
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    replay->is_paused = false;
+    replay->record = (jw_record){.id = id, .window = {.executions = 1, .tries = 1}};
+    replay->record.window.frequency_before_khz = jw_frequency_khz();
+    return go_on(replay, text, record, answer);
+}
+
+static jw_line_result resume(jw_replay *replay, jw_text *text, jw_record *record,
+                             jw_message *answer) {
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    return replay->is_paused ? go_on(replay, text, record, answer)
+                             : refused(text, "", "no step is paused");
+}
+
+/* --- answers ------------------------------------------------------------------------------ */
 
 static jw_line_result recover(jw_replay *replay, jw_text *text, jw_message *answer) {
     if (!jw_text_end(text)) {
@@ -274,23 +309,28 @@ static uint32_t bits_of(float value) {
     return bits;
 }
 
-static void say_probe(jw_message *answer, const jw_plan_memory *memory, uint32_t index) {
-    jw_message_bits(answer, memory->probed[index]);
+static void say_probe(jw_message *answer, const jw_executor *executor, uint32_t index) {
+    jw_message_bits(answer, executor->plan->memory->probed[index - executor->first_probe]);
 }
 
-static void say_span(jw_message *answer, const jw_plan_memory *memory, uint32_t index) {
-    jw_message_bits(answer, bits_of(memory->spans[index].start_s));
+static void say_span(jw_message *answer, const jw_executor *executor, uint32_t index) {
+    const jw_span *span = &executor->plan->memory->spans[index - executor->first];
+    jw_message_bits(answer, bits_of(span->start_s));
     jw_message_text(answer, ":");
-    jw_message_bits(answer, bits_of(memory->spans[index].time_s));
+    jw_message_bits(answer, bits_of(span->time_s));
 }
 
+/* What the memory holds of a list: the elements [from, count). */
 static jw_line_result say_list(const jw_replay *replay, jw_text *text, const char *word,
-                               uint32_t count, size_t digits,
-                               void (*say)(jw_message *, const jw_plan_memory *, uint32_t),
+                               uint32_t from, uint32_t count, size_t digits,
+                               void (*say)(jw_message *, const jw_executor *, uint32_t),
                                jw_message *answer) {
     const uint32_t first = (uint32_t)jw_text_number(text, "first", 0, UINT16_MAX);
     if (!text->error && first >= count) {
         jw_text_fail(text, "first", "is past the last one");
+    }
+    if (!text->error && first < from) {
+        jw_text_fail(text, "first", "is before the last pause of the step");
     }
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
@@ -300,7 +340,7 @@ static jw_line_result say_list(const jw_replay *replay, jw_text *text, const cha
     jw_message_text(answer, " values=");
     for (uint32_t i = first; i < count && answer->length + digits < answer->capacity; i++) {
         jw_message_text(answer, i > first ? "," : "");
-        say(answer, replay->executor.plan->memory, i);
+        say(answer, &replay->executor, i);
     }
     return JW_LINE_READ;
 }
@@ -314,13 +354,13 @@ size_t jw_replay_answer_bytes(const jw_plan *plan) {
 /* --- lines -------------------------------------------------------------------------------- */
 
 bool jw_replay_measures(const char *word) {
-    return strcmp(word, "train") == 0;
+    return strcmp(word, "train") == 0 || strcmp(word, "resume") == 0;
 }
 
 static bool is_known(const char *word) {
     static const char *const known[] = {"keep",  "commit",   "rate",    "train",     "probes",
                                         "spans", "counters", "recover", "keep_rows", "fetch_rows",
-                                        "fetch", "frozen",   "freeze"};
+                                        "fetch", "frozen",   "freeze",  "resume"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -336,8 +376,8 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     if (!is_known(word)) {
         return JW_LINE_FOREIGN;
     }
-    const jw_plan *plan = replay->executor.plan;
-    if (!plan) {
+    const jw_executor *executor = &replay->executor;
+    if (!executor->plan) {
         return refused(text, "", "a `replay` line must come before this line");
     }
     if (strcmp(word, "frozen") == 0) {
@@ -362,13 +402,18 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
         return rate(replay, text);
     }
     if (strcmp(word, "train") == 0) {
-        return train(replay, text, record);
+        return train(replay, text, record, answer);
+    }
+    if (strcmp(word, "resume") == 0) {
+        return resume(replay, text, record, answer);
     }
     if (strcmp(word, "probes") == 0) {
-        return say_list(replay, text, word, plan->probe_count, PROBE_DIGITS, say_probe, answer);
+        return say_list(replay, text, word, executor->first_probe, executor->next_probe,
+                        PROBE_DIGITS, say_probe, answer);
     }
     if (strcmp(word, "spans") == 0) {
-        return say_list(replay, text, word, plan->action_count, SPAN_DIGITS, say_span, answer);
+        return say_list(replay, text, word, executor->first, executor->next, SPAN_DIGITS, say_span,
+                        answer);
     }
     if (strcmp(word, "counters") == 0) {
         return say_counters(replay, text, answer);

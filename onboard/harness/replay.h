@@ -14,6 +14,10 @@
  *   rate learning_rate=3c23d70a    learning rate of the next steps, as bits of float32; without this
  *                                  line it is that of the plan
  *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena
+ *                                  A watched step of more actions than the board has room for
+ *                                  pauses, and is answered with `watching id=5`. Spans and probes
+ *                                  since the last pause can then be read. They are lost by
+ *   resume                         go on with the step: it is answered like `train`
  *   probes first=0                 checksums of the last watched step, from this index on, as many
  *                                  as fit into an answer: `probes first=0 values=0badf00d,...`
  *   spans first=0                  the same for starts and durations of actions in seconds, as bits
@@ -52,9 +56,11 @@ typedef struct {
 
     jw_executor executor; /* its plan is NULL before `replay` */
     jw_store store;
-    uint32_t steps;      /* completed since `replay` */
-    float learning_rate; /* of the last `rate` */
-    char blamed[24];     /* `action 12:`, for errors */
+    uint32_t steps;          /* completed since `replay` */
+    jw_record record;        /* of the last step */
+    bool watches, is_paused; /* the last step is watched; it pauses */
+    float learning_rate;     /* of the last `rate` */
+    char blamed[24];         /* `action 12:`, for errors */
 } jw_replay;
 
 /* Whether jw_replay_line would measure. The platform stops communicating before that. */

@@ -109,6 +109,19 @@ void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matri
 /* Floats of workspace that both products need; does not decrease with either argument. */
 jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
+/* Filters of a convolution, seen from its output: a[row, channel * taps + tap] is the weight from
+ * input channel `row` to output channel `channel` at tap taps - 1 - tap. `leading`: floats from one
+ * output channel to the next. */
+typedef struct {
+    const float *data;
+    jw_index leading, taps;
+} jw_filters;
+
+/* jw_matmul_chained with such filters as its left matrix, for `channels` output channels. */
+void jw_matmul_flipped(jw_index rows, jw_index columns, jw_index channels, jw_filters a,
+                       jw_matrix b, int continues, float *c, jw_index c_leading, float *workspace);
+jw_index jw_flipped_workspace(jw_index rows, jw_index columns, jw_index depth);
+
 /* b[depth, columns] as the right matrix of many products, in the layout that suits them. */
 typedef struct {
     jw_matrix b;
@@ -208,17 +221,22 @@ static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index co
 
 static inline float jw_sum(const float *x, jw_index count) {
     float lanes[JW_LANES];
+    if (count <= 4) { /* as below, without the lanes that are zero */
+        const float first = count > 0 ? x[0] : 0.0f, second = count > 1 ? x[1] : 0.0f;
+        const float third = count > 2 ? x[2] : 0.0f, fourth = count > 3 ? x[3] : 0.0f;
+        return (first + third) + (second + fourth);
+    }
     jw_clear_lanes(lanes);
     jw_add_sum(lanes, x, count);
     return jw_fold_lanes(lanes);
 }
 
-/* Largest element of x; NaNs are ignored, except in the first element. */
-static inline float jw_maximum(const float *x, jw_index count) {
+/* Largest of `least` and the elements of x; NaNs among these are ignored. */
+static inline float jw_maximum(float least, const float *x, jw_index count) {
     float lanes[JW_LANES];
     jw_index base = 0;
     for (int l = 0; l < JW_LANES; l++) {
-        lanes[l] = x[0];
+        lanes[l] = least;
     }
     for (; base + JW_LANES <= count; base += JW_LANES) {
         for (int l = 0; l < JW_LANES; l++) {

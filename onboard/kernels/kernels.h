@@ -58,6 +58,12 @@ void jw_average_pool2d_input_gradient(const jw_call *call);
 /* input: image, output_gradient: pooled -> input_gradient: image */
 void jw_max_pool2d_input_gradient(const jw_call *call);
 size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes);
+/* input: image -> output: pooled, places: a byte for each element of pooled, in whole int32 words */
+void jw_max_pool2d_places_forward(const jw_call *call);
+size_t jw_max_pool2d_places_forward_workspace(const int32_t *attributes);
+/* places, output_gradient: pooled -> input_gradient: image */
+void jw_max_pool2d_places_input_gradient(const jw_call *call);
+size_t jw_max_pool2d_places_input_gradient_workspace(const int32_t *attributes);
 /* input [batch, channels, plane] -> output [batch, channels] */
 void jw_global_average_pool_forward(const jw_call *call);
 /* output_gradient [batch, channels] -> input_gradient [batch, channels, plane] */
@@ -131,8 +137,8 @@ size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
 /* input: image, weight, bias, output_before: result -> output: result */
 void jw_conv2d_part_forward(const jw_call *call);
-/* output_gradient: result, weight, input_gradient_before: image -> input_gradient: image; windows
- * must be single elements, with stride 1 and without padding */
+/* output_gradient: result, weight, input_gradient_before: image -> input_gradient: image, which
+ * must not have more positions than the result; the stride must be 1 */
 void jw_conv2d_part_input_gradient(const jw_call *call);
 /* output_gradient: result, weight, columns_before: columns -> columns */
 void jw_conv2d_part_columns_gradient(const jw_call *call);
@@ -146,6 +152,20 @@ size_t jw_conv2d_part_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_part_columns_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_part_fold_workspace(const int32_t *attributes);
 size_t jw_conv2d_part_parameter_gradient_workspace(const int32_t *attributes);
+
+/* A block of it: a convolution between parts of the image and of the result. If `continued`, it goes
+ * on with the sums that the block before has left, which may be in place. */
+
+/* input: image, weight, bias or output_before: result -> output: result */
+void jw_conv2d_block_forward(const jw_call *call);
+/* output_gradient: result, weight, input_gradient_before: image -> input_gradient: image, which
+ * must not have more positions than the result; the stride must be 1 */
+void jw_conv2d_block_input_gradient(const jw_call *call);
+/* output_gradient: result, weight, columns_before: columns -> columns of all the block's channels */
+void jw_conv2d_block_columns_gradient(const jw_call *call);
+size_t jw_conv2d_block_forward_workspace(const int32_t *attributes);
+size_t jw_conv2d_block_input_gradient_workspace(const int32_t *attributes);
+size_t jw_conv2d_block_columns_gradient_workspace(const int32_t *attributes);
 
 /* The same with `dilation_height` and `dilation_width`, the distances of neighbouring taps; they come
  * after conv2d's attributes. */
@@ -170,8 +190,33 @@ size_t jw_conv_transpose2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv_transpose2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv_transpose2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* The operands of conv2d, of some channels of a depthwise convolution */
+void jw_depthwise_part_forward(const jw_call *call);
+void jw_depthwise_part_input_gradient(const jw_call *call);
+void jw_depthwise_part_parameter_gradient(const jw_call *call);
+size_t jw_depthwise_part_forward_workspace(const int32_t *attributes);
+size_t jw_depthwise_part_input_gradient_workspace(const int32_t *attributes);
+size_t jw_depthwise_part_parameter_gradient_workspace(const int32_t *attributes);
+
 /* input [elements] -> output [elements], or the same for gradients; scalars: probability, seed */
 void jw_dropout(const jw_call *call);
+/* The same for [outer, inner] of a larger tensor; scalars: probability, seed */
+void jw_dropout_part(const jw_call *call);
+/* input [rows, inner] -> output, or the same for gradients, with one draw a row; scalars:
+ * probability, factor, seed */
+void jw_dropout_rows(const jw_call *call);
+
+/* integers [elements] -> output [elements] */
+void jw_from_integers_forward(const jw_call *call);
+/* input [elements] -> indices [elements], from 0 to bound - 1 unless bound is 0 */
+void jw_to_indices_forward(const jw_call *call);
+/* input [elements] -> output [elements], 1 where the input is the number and 0 elsewhere; scalar
+ * number */
+void jw_equal_number_forward(const jw_call *call);
+/* input [outer, size, inner] -> output [outer, size, inner] */
+void jw_cumulative_sum_forward(const jw_call *call);
+/* output_gradient [outer, size, inner] -> input_gradient [outer, size, inner] */
+void jw_cumulative_sum_input_gradient(const jw_call *call);
 
 /* indices [rows], table [vocabulary, features] -> output [rows, features] */
 void jw_embedding_forward(const jw_call *call);
@@ -230,6 +275,17 @@ void jw_linear_part_parameter_gradient(const jw_call *call);
 size_t jw_linear_part_forward_workspace(const int32_t *attributes);
 size_t jw_linear_part_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_part_parameter_gradient_workspace(const int32_t *attributes);
+
+/* A block of it: a layer between parts of the input and of the output. If `continued`, it goes on with
+ * the sums that the block before has left, which may be in place. */
+
+/* input [rows, in_features], weight, bias or output_before -> output [rows, out_features] */
+void jw_linear_block_forward(const jw_call *call);
+/* output_gradient [rows, out_features], weight, input_gradient_before -> input_gradient [rows,
+ * in_features] */
+void jw_linear_block_input_gradient(const jw_call *call);
+size_t jw_linear_block_forward_workspace(const int32_t *attributes);
+size_t jw_linear_block_input_gradient_workspace(const int32_t *attributes);
 
 /* Products for every batch and head: left [batch, heads, rows, depth], right [batch, heads, depth,
  * columns], output [batch, heads, rows, columns]. A transposed operand has its last two axes
@@ -347,11 +403,14 @@ void jw_leaky_relu_input_gradient(const jw_call *call);
 void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);
-/* output [elements] -> signs [elements / 32, rounded up], of relu: int32 words of a bit for each
- * element */
-void jw_relu_signs_pack(const jw_call *call);
-/* signs, output_gradient [elements] -> input_gradient [elements] */
-void jw_relu_signs_input_gradient(const jw_call *call);
+/* input [elements] -> output [elements], bits [elements / 32, rounded up]: int32 words of a bit for
+ * each element; scalars as above */
+void jw_clamp_bits_forward(const jw_call *call);
+void jw_leaky_relu_bits_forward(const jw_call *call);
+void jw_relu_bits_forward(const jw_call *call);
+/* bits, output_gradient [elements] -> input_gradient [elements]; scalar of leaky_relu_bits: slope */
+void jw_bits_input_gradient(const jw_call *call); /* of clamp_bits and relu_bits */
+void jw_leaky_relu_bits_input_gradient(const jw_call *call);
 
 /* Functions: input [elements] -> output [elements]; scalar of add_number: addend; of
  * multiply_number: factor; of elu: alpha */
@@ -392,6 +451,27 @@ void jw_softmax_input_gradient(const jw_call *call);
 void jw_softmax_cross_entropy_forward(const jw_call *call);
 /* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes]; scalar share */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
+/* logits [rows, classes], labels [rows], class_weights [classes] -> loss [1]; scalars: share,
+ * smoothing, ignored */
+void jw_weighted_cross_entropy_forward(const jw_call *call);
+/* logits [rows, classes], labels [rows], class_weights [classes] -> logits_gradient [rows, classes];
+ * scalars: share, smoothing, ignored */
+void jw_weighted_cross_entropy_input_gradient(const jw_call *call);
+
+/* Cross entropy over parts of the classes: `channels` classes from `first` on, of which logits and
+ * their gradient have the columns. What the parts before have left is read if `first` is not 0, and
+ * may be in place. sums [rows, JW_LANES]: class c is in sum c mod JW_LANES. */
+
+/* logits [rows, channels], labels [rows], maximum_before [rows], label_logit_before [rows] -> maximum
+ * [rows], label_logit [rows] */
+void jw_cross_entropy_block_maximum(const jw_call *call);
+/* logits [rows, channels], maximum [rows], sums_before -> sums */
+void jw_cross_entropy_block_sum(const jw_call *call);
+/* maximum [rows], label_logit [rows], sums -> loss [1]; scalar share */
+void jw_cross_entropy_block_loss(const jw_call *call);
+/* logits [rows, channels], labels [rows], maximum [rows], sums -> logits_gradient [rows, channels];
+ * scalar share */
+void jw_cross_entropy_block_input_gradient(const jw_call *call);
 
 /* input [batch, channels, in_height, in_width] -> output [batch, channels, out_height, out_width];
  * scalars: the distance of two outputs in rows and in columns of the input */

@@ -1,5 +1,5 @@
-/* Matrix product in C. b is packed into panels, through which a register tile moves; a is read in
- * place. */
+/* Matrix product in C. b is cut into panels, which are packed where that pays, and through which a
+ * register tile moves; a is read in place. */
 #include "internal.h"
 
 #ifndef JW_CBLAS
@@ -32,7 +32,7 @@ const char *const jw_matmul_name = "in-tree";
 
 /* Size of the packed block of b, in rows and in panels. */
 #if JW_SMALL_MEMORY
-#define BLOCK_DEPTH 64
+#define BLOCK_DEPTH 72
 #define BLOCK_PANELS 4
 #else
 #define BLOCK_DEPTH 256
@@ -87,15 +87,29 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
     }
 }
 
+/* TILE_COLUMNS columns of b; `leading`: floats from one row to the next. */
+typedef struct {
+    const float *data;
+    jw_index leading;
+} panel_of_b;
+
+/* Whether panels of `columns` columns are read where they are. A machine without vectors and caches
+ * gains nothing from a copy, and others only if many rows use it. */
+static int is_read_in_place(jw_matrix b, jw_index rows, jw_index columns) {
+    return !b.transposed && columns >= TILE_COLUMNS && (JW_SMALL_MEMORY || rows <= 4 * TILE_ROWS);
+}
+
 /* Defines a function of the register tile's columns and of `ROWS` of its rows:
- * tile[i][j] = BEFORE + sum over p of rows[i][p * step] * panel[p][j]
- * BEFORE is 0, or tile[i][j] if the sums are continued. */
-#define DEFINE_MULTIPLY(NAME, ROWS, CONTINUES)                                                     \
-    static void NAME(float *restrict tile, const float *const rows[ROWS], jw_index step,           \
-                     const float *restrict panel, jw_index depth) {                                \
+ * c[i][j] = BEFORE + sum over p of rows[i][AT] * panel[p][j]
+ * BEFORE is 0, or c[i][j] if the sums are continued; AT is p * step, or step[p]. */
+#define DEFINE_MULTIPLY(NAME, ROWS, CONTINUES, STEP, AT)                                           \
+    static JW_APART void NAME(float *restrict c, jw_index c_leading,                               \
+                              const float *const rows[ROWS], STEP step, panel_of_b b,              \
+                              jw_index depth) {                                                    \
+        const float *restrict panel = b.data;                                                      \
         float sums[ROWS][TILE_COLUMNS] = {{0.0f}};                                                 \
-        if (CONTINUES) {                                                                           \
-            memcpy(sums, tile, sizeof sums);                                                       \
+        for (int i = 0; (CONTINUES) && i < (ROWS); i++) {                                          \
+            memcpy(sums[i], c + i * c_leading, sizeof sums[i]);                                    \
         }                                                                                          \
         const float *restrict row[ROWS];                                                           \
         for (int i = 0; i < (ROWS); i++) {                                                         \
@@ -104,45 +118,41 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
         for (jw_index p = 0; p < depth; p++) {                                                     \
             for (int i = 0; i < (ROWS); i++) {                                                     \
                 for (int j = 0; j < TILE_COLUMNS; j++) {                                           \
-                    sums[i][j] = JW_FMA(row[i][p * step], panel[j], sums[i][j]);                   \
+                    sums[i][j] = JW_FMA(row[i][AT], panel[j], sums[i][j]);                         \
                 }                                                                                  \
             }                                                                                      \
-            panel += TILE_COLUMNS;                                                                 \
+            panel += b.leading;                                                                    \
         }                                                                                          \
-        memcpy(tile, sums, sizeof sums);                                                           \
+        for (int i = 0; i < (ROWS); i++) {                                                         \
+            memcpy(c + i * c_leading, sums[i], sizeof sums[i]);                                    \
+        }                                                                                          \
     }
 
 /* Tiles of fewer rows serve small batches and the last rows. Sums are the same in each. */
 #define HALF_ROWS (TILE_ROWS / 2)
-DEFINE_MULTIPLY(multiply_tile, TILE_ROWS, 0)
-DEFINE_MULTIPLY(multiply_half, HALF_ROWS, 0)
-DEFINE_MULTIPLY(multiply_row, 1, 0)
-DEFINE_MULTIPLY(continue_tile, TILE_ROWS, 1)
-DEFINE_MULTIPLY(continue_half, HALF_ROWS, 1)
-DEFINE_MULTIPLY(continue_row, 1, 1)
-
-/* tile = rows * panel, for the first `count` rows at least. */
-static void multiply_rows(float *restrict tile, const float *const rows[TILE_ROWS], jw_index count,
-                          jw_index step, const float *restrict panel, jw_index depth) {
-    if (count > HALF_ROWS) {
-        multiply_tile(tile, rows, step, panel, depth);
-    } else if (count > 1) {
-        multiply_half(tile, rows, step, panel, depth);
-    } else {
-        multiply_row(tile, rows, step, panel, depth);
+#define DEFINE_MULTIPLIES(NAME, CONTINUES, STEP, AT)                                               \
+    DEFINE_MULTIPLY(NAME##_tile, TILE_ROWS, CONTINUES, STEP, AT)                                   \
+    DEFINE_MULTIPLY(NAME##_half, HALF_ROWS, CONTINUES, STEP, AT)                                   \
+    DEFINE_MULTIPLY(NAME##_row, 1, CONTINUES, STEP, AT)                                            \
+    /* The same for the first `count` rows at least. */                                            \
+    static void NAME##_rows(float *restrict c, jw_index c_leading,                                 \
+                            const float *const rows[TILE_ROWS], jw_index count, STEP step,         \
+                            panel_of_b panel, jw_index depth) {                                    \
+        if (count > HALF_ROWS) {                                                                   \
+            NAME##_tile(c, c_leading, rows, step, panel, depth);                                   \
+        } else if (count > 1) {                                                                    \
+            NAME##_half(c, c_leading, rows, step, panel, depth);                                   \
+        } else {                                                                                   \
+            NAME##_row(c, c_leading, rows, step, panel, depth);                                    \
+        }                                                                                          \
     }
-}
+DEFINE_MULTIPLIES(multiply, 0, jw_index, p *step)
+DEFINE_MULTIPLIES(continue, 1, jw_index, p *step)
+DEFINE_MULTIPLIES(flipped, 1, const int32_t *, step[p])
 
-/* The same, added to the tile, whose sums go on. */
-static void continue_rows(float *restrict tile, const float *const rows[TILE_ROWS], jw_index count,
-                          jw_index step, const float *restrict panel, jw_index depth) {
-    if (count > HALF_ROWS) {
-        continue_tile(tile, rows, step, panel, depth);
-    } else if (count > 1) {
-        continue_half(tile, rows, step, panel, depth);
-    } else {
-        continue_row(tile, rows, step, panel, depth);
-    }
+/* Whether one of these functions has exactly so many rows. */
+static int is_whole(jw_index rows) {
+    return rows == TILE_ROWS || rows == HALF_ROWS || rows == 1;
 }
 
 /* c = alpha * tile + beta * c */
@@ -163,14 +173,32 @@ static void store_row(float *restrict c, const float *restrict tile, jw_index co
     }
 }
 
-/* A part of c as a whole tile; beyond c, the tile is zero. */
+/* A part of c as a whole tile; beyond c, or if there is none, the tile is zero. */
 static void load_tile(float tile[TILE_ROWS * TILE_COLUMNS], const float *c, jw_index c_leading,
                       jw_index rows, jw_index columns) {
-    if (rows < TILE_ROWS || columns < TILE_COLUMNS) {
+    if (!c || rows < TILE_ROWS || columns < TILE_COLUMNS) {
         memset(tile, 0, TILE_ROWS * TILE_COLUMNS * sizeof *tile);
     }
-    for (jw_index r = 0; r < rows; r++) {
+    for (jw_index r = 0; c && r < rows; r++) {
         memcpy(tile + r * TILE_COLUMNS, c + r * c_leading, (size_t)columns * sizeof *tile);
+    }
+}
+
+typedef struct {
+    const float *data;
+    jw_index row_step, depth_step;
+    jw_index taps; /* of flipped filters, or 0 */
+} left_matrix;
+
+/* Steps from the first weight of a row of flipped filters to those from `first` on. */
+static void flip(const left_matrix *a, jw_index first, jw_index count, int32_t *steps) {
+    jw_index channel = first / a->taps * a->depth_step, tap = a->taps - 1 - first % a->taps;
+    for (jw_index p = 0; p < count; p++) {
+        steps[p] = (int32_t)(channel + tap);
+        if (tap-- == 0) {
+            tap = a->taps - 1;
+            channel += a->depth_step;
+        }
     }
 }
 
@@ -180,46 +208,96 @@ typedef struct {
     int chained; /* whether sums go on from c; then alpha is 1, and beta is 0 or 1 */
 } product;
 
-static void multiply(product m, jw_matrix a, jw_matrix b, float *c, jw_index c_leading,
-                     float *workspace) {
-    const jw_index row_step = a.transposed ? 1 : a.leading;
-    const jw_index depth_step = a.transposed ? a.leading : 1;
-    float tile[TILE_ROWS * TILE_COLUMNS];
+/* The panel of b that begins with these, for so many rows of a; packed into `room` if need be. */
+static panel_of_b panel_at(jw_matrix b, jw_index first_depth, jw_index depth, jw_index first_column,
+                           jw_index columns, jw_index rows, float *room) {
+    panel_of_b panel = {room, TILE_COLUMNS};
+    if (is_read_in_place(b, rows, columns)) {
+        panel.data = b.data + first_depth * b.leading + first_column;
+        panel.leading = b.leading;
+    } else {
+        pack_panel(room, b, first_depth, depth, first_column, columns);
+    }
+    return panel;
+}
 
-    for (jw_index column = 0; column < m.columns; column += BLOCK_COLUMNS) {
-        const jw_index block_columns = jw_min(m.columns - column, BLOCK_COLUMNS);
-        for (jw_index first = 0; first < m.depth; first += BLOCK_DEPTH) {
-            const jw_index block_depth = jw_min(m.depth - first, BLOCK_DEPTH);
-            const float beta = first == 0 ? m.beta : 1.0f;
-            const int continues = m.chained && beta == 1.0f;
-            for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
-                pack_panel(workspace + j * block_depth, b, first, block_depth, column + j,
-                           block_columns - j);
+/* A tile of a chained product: sums that go on from c if `continues`. `steps` of flipped filters;
+ * `tile`: room for one. */
+static void chain_tile(const left_matrix *a, const float *const row[TILE_ROWS],
+                       const int32_t *steps, panel_of_b panel, jw_index depth, float *c,
+                       jw_index c_leading, jw_index rows, jw_index columns, int continues,
+                       float *tile) {
+    const int begins = !continues && a->taps == 0;
+    const int in_place = columns == TILE_COLUMNS && is_whole(rows) && (continues || begins);
+    float *sums = in_place ? c : tile;
+    const jw_index leading = in_place ? c_leading : TILE_COLUMNS;
+    if (!in_place && !begins) {
+        load_tile(tile, continues ? c : NULL, c_leading, rows, columns);
+    }
+    if (a->taps > 0) {
+        flipped_rows(sums, leading, row, rows, steps, panel, depth);
+    } else if (begins) {
+        multiply_rows(sums, leading, row, rows, a->depth_step, panel, depth);
+    } else {
+        continue_rows(sums, leading, row, rows, a->depth_step, panel, depth);
+    }
+    for (jw_index r = 0; !in_place && r < rows; r++) {
+        memcpy(c + r * c_leading, tile + r * TILE_COLUMNS, (size_t)columns * sizeof *tile);
+    }
+}
+
+static void multiply(const product *m, const left_matrix *a, const jw_matrix *b, float *c,
+                     jw_index c_leading, float *workspace) {
+    float tile[TILE_ROWS * TILE_COLUMNS];
+    int32_t *steps = (int32_t *)(void *)workspace; /* of flipped filters */
+    if (a->taps > 0) {
+        workspace += jw_padded(jw_min(m->depth, BLOCK_DEPTH));
+    }
+
+    for (jw_index column = 0; column < m->columns; column += BLOCK_COLUMNS) {
+        const jw_index block_columns = jw_min(m->columns - column, BLOCK_COLUMNS);
+        for (jw_index first = 0; first < m->depth; first += BLOCK_DEPTH) {
+            const jw_index block_depth = jw_min(m->depth - first, BLOCK_DEPTH);
+            const float beta = first == 0 ? m->beta : 1.0f;
+            if (a->taps > 0) {
+                flip(a, first, block_depth, steps);
             }
-            for (jw_index i = 0; i < m.rows; i += TILE_ROWS) {
-                const jw_index tile_rows = jw_min(m.rows - i, TILE_ROWS);
+            panel_of_b panels[BLOCK_PANELS];
+            for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
+                panels[j / TILE_COLUMNS] =
+                    panel_at(*b, first, block_depth, column + j, block_columns - j, m->rows,
+                             workspace + j * block_depth);
+            }
+            for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
+                const jw_index tile_rows = jw_min(m->rows - i, TILE_ROWS);
                 const float *row[TILE_ROWS];
                 for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
-                    row[r] = a.data + jw_min(i + r, m.rows - 1) * row_step + first * depth_step;
+                    row[r] = a->data + jw_min(i + r, m->rows - 1) * a->row_step +
+                             (a->taps > 0 ? 0 : first * a->depth_step);
                 }
                 for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
                     const jw_index tile_columns = jw_min(block_columns - j, TILE_COLUMNS);
-                    const float *panel = workspace + j * block_depth;
+                    const panel_of_b panel = panels[j / TILE_COLUMNS];
                     float *target = c + i * c_leading + column + j;
-                    if (continues) {
-                        load_tile(tile, target, c_leading, tile_rows, tile_columns);
-                        continue_rows(tile, row, tile_rows, depth_step, panel, block_depth);
-                    } else {
-                        multiply_rows(tile, row, tile_rows, depth_step, panel, block_depth);
+                    if (m->chained) {
+                        chain_tile(a, row, steps, panel, block_depth, target, c_leading, tile_rows,
+                                   tile_columns, beta == 1.0f, tile);
+                        continue;
                     }
+                    if (m->alpha == 1.0f && beta == 0.0f && tile_columns == TILE_COLUMNS &&
+                        is_whole(tile_rows)) {
+                        multiply_rows(target, c_leading, row, tile_rows, a->depth_step, panel,
+                                      block_depth);
+                        continue;
+                    }
+                    multiply_rows(tile, TILE_COLUMNS, row, tile_rows, a->depth_step, panel,
+                                  block_depth);
                     for (jw_index r = 0; r < tile_rows; r++) {
                         const float *source = tile + r * TILE_COLUMNS;
                         if (tile_columns == TILE_COLUMNS) {
-                            store_row(target + r * c_leading, source, TILE_COLUMNS, m.alpha,
-                                      continues ? 0.0f : beta);
+                            store_row(target + r * c_leading, source, TILE_COLUMNS, m->alpha, beta);
                         } else {
-                            store_row(target + r * c_leading, source, tile_columns, m.alpha,
-                                      continues ? 0.0f : beta);
+                            store_row(target + r * c_leading, source, tile_columns, m->alpha, beta);
                         }
                     }
                 }
@@ -228,16 +306,36 @@ static void multiply(product m, jw_matrix a, jw_matrix b, float *c, jw_index c_l
     }
 }
 
+static left_matrix left_of(jw_matrix a) {
+    const left_matrix left = {a.data, a.transposed ? 1 : a.leading, a.transposed ? a.leading : 1,
+                              0};
+    return left;
+}
+
 void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
                jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace) {
     const product m = {rows, columns, depth, alpha, beta, 0};
-    multiply(m, a, b, c, c_leading, workspace);
+    const left_matrix left = left_of(a);
+    multiply(&m, &left, &b, c, c_leading, workspace);
 }
 
 void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matrix a, jw_matrix b,
                        int continues, float *c, jw_index c_leading, float *workspace) {
     const product m = {rows, columns, depth, 1.0f, continues ? 1.0f : 0.0f, 1};
-    multiply(m, a, b, c, c_leading, workspace);
+    const left_matrix left = left_of(a);
+    multiply(&m, &left, &b, c, c_leading, workspace);
+}
+
+void jw_matmul_flipped(jw_index rows, jw_index columns, jw_index channels, jw_filters a,
+                       jw_matrix b, int continues, float *c, jw_index c_leading, float *workspace) {
+    const product m = {rows, columns, channels * a.taps, 1.0f, continues ? 1.0f : 0.0f, 1};
+    const left_matrix left = {a.data, a.taps, a.leading, a.taps};
+    multiply(&m, &left, &b, c, c_leading, workspace);
+}
+
+jw_index jw_flipped_workspace(jw_index rows, jw_index columns, jw_index depth) {
+    (void)rows;
+    return jw_matmul_workspace(columns, depth) + jw_padded(jw_min(depth, BLOCK_DEPTH));
 }
 
 /* --- a right matrix that many products share ---------------------------------------------------- */
@@ -333,7 +431,7 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
     float tile[TILE_ROWS * TILE_COLUMNS];
 
     for (jw_index j = 0; j < prepared->columns; j += TILE_COLUMNS) {
-        const float *panel = prepared->panels + j * prepared->depth;
+        const panel_of_b panel = {prepared->panels + j * prepared->depth, TILE_COLUMNS};
         const jw_index columns = jw_min(prepared->columns - j, TILE_COLUMNS);
         for (jw_index i = 0; i < rows; i += TILE_ROWS) {
             const jw_index count = jw_min(rows - i, TILE_ROWS);
@@ -341,7 +439,7 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
             for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
                 row[r] = a.data + jw_min(i + r, rows - 1) * row_step;
             }
-            multiply_rows(tile, row, count, depth_step, panel, prepared->depth);
+            multiply_rows(tile, TILE_COLUMNS, row, count, depth_step, panel, prepared->depth);
             for (jw_index r = 0; r < count; r++) {
                 store_row(c + (i + r) * c_leading + j, tile + r * TILE_COLUMNS, columns, 1.0f,
                           beta);

@@ -35,6 +35,30 @@ void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matri
     jw_matmul(rows, columns, depth, 1.0f, a, b, continues ? 1.0f : 0.0f, c, c_leading, workspace);
 }
 
+/* A BLAS needs the filters in rows. */
+
+jw_index jw_flipped_workspace(jw_index rows, jw_index columns, jw_index depth) {
+    (void)columns;
+    return jw_padded(rows * depth);
+}
+
+void jw_matmul_flipped(jw_index rows, jw_index columns, jw_index channels, jw_filters a,
+                       jw_matrix b, int continues, float *c, jw_index c_leading,
+                       float *restrict workspace) {
+    const jw_index depth = channels * a.taps;
+    for (jw_index channel = 0; channel < channels; channel++) {
+        for (jw_index row = 0; row < rows; row++) {
+            const float *from = a.data + channel * a.leading + row * a.taps;
+            float *to = workspace + row * depth + channel * a.taps;
+            for (jw_index tap = 0; tap < a.taps; tap++) {
+                to[tap] = from[a.taps - 1 - tap];
+            }
+        }
+    }
+    jw_matmul(rows, columns, depth, 1.0f, jw_plain(workspace, depth), b, continues ? 1.0f : 0.0f, c,
+              c_leading, NULL);
+}
+
 /* Libraries pack a transposed matrix slowly, which few rows cannot make up for. */
 
 jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {

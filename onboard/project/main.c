@@ -81,7 +81,7 @@ static long bytes_of(const jw_table *table) {
 /* Bytes of a kept tensor, with all rows if it is a table. */
 static long whole_bytes(const jw_plan *plan, uint16_t kept) {
     const jw_table *table = table_of(plan, kept);
-    return table ? bytes_of(table) : (long)plan->kept[kept].bytes;
+    return table ? bytes_of(table) : (long)(plan->kept[kept].words * JW_PLACE_BYTES);
 }
 
 static training_data open_training(const char *path, const jw_plan *plan) {
@@ -164,13 +164,13 @@ static void load_kept(const training_data *data, const jw_executor *executor, bo
     long at = data->kept;
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         const jw_kept *kept = &plan->kept[i];
-        const bool has_home_in_storage = kept->address == JW_NOWHERE;
+        const bool has_home_in_storage = kept->address == JW_NO_PLACE;
         if (has_home_in_storage && in_storage && table_of(plan, i)) {
             load_table(data, executor, table_of(plan, i), plan_kept_names[i], at);
         } else if (has_home_in_storage == in_storage) {
-            const uint32_t address = has_home_in_storage ? 0 : kept->address;
-            load(data, at, arena + address, kept->bytes);
-            if (kept->slot != JW_NOWHERE) {
+            const uint32_t address = has_home_in_storage ? 0 : kept->address * JW_PLACE_BYTES;
+            load(data, at, arena + address, kept->words * JW_PLACE_BYTES);
+            if (kept->slot != JW_NO_SLOT) {
                 require(plan_kept_names[i], jw_store_keep(executor->store, i, arena + address,
                                                           JW_ARENA_BYTES - address));
             }
@@ -195,9 +195,10 @@ static bool resume(const jw_executor *executor) {
         return false;
     }
     for (uint16_t i = 0; i < plan->kept_count; i++) {
-        if (plan->kept[i].address != JW_NOWHERE) {
+        const jw_place address = plan->kept[i].address;
+        if (address != JW_NO_PLACE) {
             require(plan_kept_names[i],
-                    jw_store_fetch(executor->store, i, arena + plan->kept[i].address));
+                    jw_store_fetch(executor->store, i, arena + address * JW_PLACE_BYTES));
         }
     }
     return true;

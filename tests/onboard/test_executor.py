@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -148,7 +149,7 @@ def test_only_a_watched_step_takes_checksums(library: ctypes.CDLL) -> None:
     replay = Replay(library, plan, NO_STORAGE)
     replay.put(0, words(1, 2, 3, 4))
     replay.step()
-    assert replay.probed == [0, 0]
+    assert replay.probed == []
     replay.step(watched=True)
     assert replay.probed == [fnv_in_lanes(words(2, 3, 4, 5)), fnv_in_lanes(words(3, 4, 5, 6))]
 
@@ -163,6 +164,28 @@ def test_only_a_watched_step_reads_the_clock_and_its_spans_are_consecutive(
     starts, times = zip(*replay.spans, strict=True)
     assert list(starts) == pytest.approx([0.001, 0.003, 0.005, 0.007, 0.009])
     assert list(times) == pytest.approx([0.001] * 5)
+
+
+@given(st.integers(1, 24), st.integers(0, 8))
+def test_a_watched_step_pauses_where_memory_is_full_and_is_the_same(
+    library: ctypes.CDLL, room: int, moving: int
+) -> None:
+    """With room for the records of few actions, also of those after the step."""
+    plan, storage = keeping(moving=4 * moving), card(64)
+    probes = [Action(Probe(f"{i}", "loss", ArenaRange(4 * i, 4))) for i in range(3)]
+    plan = replace(plan, actions=(*probes[:2], *plan.actions, probes[2]))
+    watched = []
+    for count in (None, room):
+        replay = begun(library, plan, storage, medium_for(plan, storage, 3), watched_count=count)
+        replay.step(watched=True)
+        seen = [replay[0 : plan.arena_bytes], replay.probed, [s for _, s in replay.spans]]
+        starts = [start for start, _ in replay.spans]
+        assert starts == sorted(starts)
+        assert len(starts) == len(plan.actions) + len(plan.afterwards)
+        watched.append((*seen, replay.store.step))
+    assert watched[0] == watched[1]
+    actions = len(plan.actions) + len(plan.afterwards)
+    assert replay.pauses >= -(-actions // room) - 1
 
 
 @given(st.integers(0, 63))

@@ -27,7 +27,7 @@ from tests.support.boards.firmware import (
     traced,
     without_icount,
 )
-from tests.support.onboard.kernels import KernelLibrary, compile_library, pointwise_sizes
+from tests.support.onboard.kernels import KernelLibrary, compile_library, required_sizes
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
@@ -166,13 +166,14 @@ SIZES = {
     **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0, "padding_index": 1},
     **{"queries": 9, "keys": 18, "key_heads": 1, "causal": 1, "dropout": 1},
     "packed": 0,
-    **{"first": 1, "first_input": 1, "inputs": 2},
+    **{"first": 1, "first_input": 1, "inputs": 2, "distance": 10},
     **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
     **{"left_transposed": 1, "left_interleaved": 0},
     **{"right_transposed": 1, "right_interleaved": 1},
     **{"dilation_height": 2, "dilation_width": 3},
     **{"steps": 3, "hidden": 6, "batch_first": 1, "reverse": 1},
     **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
+    **{"bound": 5, "size": 6, "by_weight": 1},
 }
 SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},
@@ -180,6 +181,7 @@ SCALARS = {
     **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
     **{"column_distance": 0.4, "scale": 0.5, "gradient_decay": 0.125, "share": 1.0},
     **{"first_rate": 0.125, "second_rate": 0.0078125, "weight_decay": 0.25},
+    **{"smoothing": 0.1, "ignored": 3.0, "number": 0.5},
 }
 
 
@@ -187,9 +189,10 @@ def small_spec(kind: str) -> OpSpec:
     """An operation of this kind that fits into 10 KiB with everything it needs."""
     sizes = dict(SIZES)
     if kind.startswith("conv2d_part."):
-        sizes |= {"groups": 1, "channels": 3}
-    if kind == "conv2d_part.input_gradient":
-        sizes |= pointwise_sizes()
+        sizes |= {"channels": 3}
+    if kind.startswith("conv2d_block."):
+        sizes |= {"batch": 1, "out_channels": 3}
+    sizes |= required_sizes(kind)
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from devices.comparison import compare
 from devices.description import SshTransport, load_description
 from devices.operation import OpSpec
-from profiler.building.toolchain import KERNELS
+from profiler.building.sources import KERNELS
 from profiler.lab.image import SENSOR_LOG
 from profiler.run.options import ProfileOptions
 from profiler.run.run import profile_device

@@ -11,12 +11,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OperationError, OpSpec
+from devices.signatures.parts import needs_columns
 from tests.support.onboard.kernels import (
     Array,
     KernelLibraries,
     KernelLibrary,
-    fill,
+)
+from tests.support.onboard.layers import (
+    assert_same_bits,
+    convolution,
+    convolutions,
+    drawn_cuts,
+    linear,
+    linears,
     pointwise_sizes,
+    values_of,
 )
 
 
@@ -30,68 +39,12 @@ def library(request: pytest.FixtureRequest, libraries: KernelLibraries) -> Kerne
     return libraries[request.param]
 
 
-def convolution(**sizes: int) -> OpSpec:
-    """A convolution of 3 x 3 windows with padding, unless stated otherwise."""
-    sides = ("pad_top", "pad_bottom", "pad_left", "pad_right")
-    usual = {
-        **{"batch": 1, "in_channels": 5, "in_height": 8, "in_width": 8, "out_channels": 7},
-        **{"kernel_height": 3, "kernel_width": 3, "stride_height": 1, "stride_width": 1},
-        **{**dict.fromkeys(sides, 1), "groups": 1, "bias": 1},
-    }
-    return OpSpec.of("conv2d.forward", **{**usual, **sizes})
-
-
-def linear(rows: int, in_features: int, out_features: int, bias: int = 1) -> OpSpec:
-    sizes = {"rows": rows, "in_features": in_features, "out_features": out_features, "bias": bias}
-    return OpSpec.of("linear.forward", **sizes)
-
-
-@st.composite
-def convolutions(draw: st.DrawFn) -> OpSpec:
-    def integer(low: int, high: int) -> int:
-        return draw(st.integers(low, high))
-
-    if draw(st.booleans()):
-        window = pointwise_sizes()
-    else:
-        window = {f"kernel_{side}": integer(1, 4) for side in ("height", "width")}
-        window |= {f"stride_{side}": integer(1, 3) for side in ("height", "width")}
-        window |= {f"pad_{side}": integer(0, 3) for side in ("top", "bottom", "left", "right")}
-    return convolution(
-        **window,
-        batch=integer(1, 5),
-        in_channels=integer(1, 20),
-        in_height=integer(window["kernel_height"], 12),
-        in_width=integer(window["kernel_width"], 40),
-        out_channels=integer(1, 90),
-        bias=integer(0, 1),
-    )
-
-
-@st.composite
-def linears(draw: st.DrawFn) -> OpSpec:
-    sizes = (draw(st.integers(1, high)) for high in (20, 300, 600))
-    return linear(*sizes, bias=draw(st.integers(0, 1)))
-
-
-def drawn_cuts(data: st.DataObject, whole: int) -> list[int]:
-    """0, some numbers between, and the whole."""
-    inner = data.draw(st.sets(st.integers(1, whole - 1), max_size=4)) if whole > 1 else set()
-    return [0, *sorted(inner), whole]
-
-
 class Parts:
     """The parts of a layer, on operands that they share with the whole operation."""
 
     def __init__(self, library: KernelLibrary, forward: OpSpec, cuts: Sequence[int]) -> None:
         self.library, self.forward, self.cuts = library, forward, cuts
-        self.roles = {
-            operand.role: fill(operand, seed) for seed, operand in enumerate(forward.reads)
-        }
-        self.roles["output_gradient"] = fill(forward.writes[0], 10)
-        # Zeros of both signs, and products that underflow to them.
-        self.roles["output_gradient"].reshape(-1)[::7] = -0.0
-        self.roles["output_gradient"].reshape(-1)[1::7] = -1e-38
+        self.roles = values_of(forward)
 
     def whole(self, entry: str) -> list[Array]:
         spec = OpSpec.of(f"{self.forward.family}.{entry}", **self.forward.attributes)
@@ -124,15 +77,6 @@ class Parts:
             yield spec, before
 
 
-def assert_same_bits(parts: Parts, found: Array, expected: Array, what: str) -> None:
-    """Assert the same bits, or with a BLAS, which promises no order of its sums, close values."""
-    if parts.library.matmul == "in-tree":
-        assert found.tobytes() == expected.tobytes(), what
-    else:
-        largest = float(np.max(np.abs(expected), initial=0.1))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * largest, err_msg=what)
-
-
 some = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -160,7 +104,7 @@ def test_parts_of_a_forward_pass_are_the_whole(
     size = spec.reads[1].shape[0]
     parts = Parts(library, spec, drawn_cuts(data, size))
     last, found = parts.chained("forward", in_place=in_place)
-    assert_same_bits(parts, found, parts.whole("forward")[0], last.key)
+    assert_same_bits(library, found, parts.whole("forward")[0], last.key)
 
 
 @given(spec=st.one_of(convolutions(), linears()), data=st.data())
@@ -173,7 +117,7 @@ def test_parts_of_a_parameter_gradient_are_the_whole(
     for pieces, whole in zip(
         zip(*found, strict=True), parts.whole("parameter_gradient"), strict=True
     ):
-        assert_same_bits(parts, np.concatenate(pieces), whole, spec.key)
+        assert_same_bits(library, np.concatenate(pieces), whole, spec.key)
 
 
 @given(spec=linears(), in_place=st.booleans(), data=st.data())
@@ -183,21 +127,28 @@ def test_parts_of_a_linear_input_gradient_are_the_whole(
 ) -> None:
     parts = Parts(library, spec, drawn_cuts(data, spec.attributes["out_features"]))
     last, found = parts.chained("input_gradient", in_place=in_place)
-    assert_same_bits(parts, found, parts.whole("input_gradient")[0], last.key)
+    assert_same_bits(library, found, parts.whole("input_gradient")[0], last.key)
 
 
-@given(spec=convolutions(), in_place=st.booleans(), data=st.data())
+@given(
+    spec=convolutions([(1, 1)]).filter(lambda spec: not needs_columns(spec.attributes)),
+    in_place=st.booleans(),
+    data=st.data(),
+)
 @some
-def test_a_pointwise_input_gradient_needs_no_columns(
+def test_an_input_gradient_is_gathered_where_the_image_keeps_its_size(
     spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
 ) -> None:
-    spec = convolution(**{**spec.attributes, **pointwise_sizes()})
     parts = Parts(library, spec, drawn_cuts(data, spec.attributes["out_channels"]))
     last, found = parts.chained("input_gradient", in_place=in_place)
-    assert_same_bits(parts, found, parts.whole("input_gradient")[0], last.key)
+    assert_same_bits(library, found, parts.whole("input_gradient")[0], last.key)
 
 
-@given(spec=convolutions(), in_place=st.booleans(), data=st.data())
+@given(
+    spec=convolutions().filter(lambda spec: needs_columns(spec.attributes)),
+    in_place=st.booleans(),
+    data=st.data(),
+)
 @some
 def test_folded_columns_of_all_parts_and_ranges_are_the_whole_input_gradient(
     spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
@@ -217,7 +168,7 @@ def assert_columns_fold_into_the_whole(
         fold = OpSpec.of("conv2d_part.fold", **parts.forward.attributes, **inputs)
         reads = [columns, *before] if first else [columns]
         before = parts.library.run(fold, reads, in_place=in_place)
-    assert_same_bits(parts, before[0], parts.whole("input_gradient")[0], parts.forward.key)
+    assert_same_bits(parts.library, before[0], parts.whole("input_gradient")[0], parts.forward.key)
 
 
 @pytest.mark.parametrize("spec", [RESNET, WIDE, BATCH, POINTWISE], ids=str)
@@ -227,11 +178,16 @@ def test_convolutions_of_many_tiles_can_be_cut(
 ) -> None:
     parts = Parts(library, spec, [*cuts, spec.attributes["out_channels"]])
     _, output = parts.chained("forward", in_place=True)
-    assert_same_bits(parts, output, parts.whole("forward")[0], spec.key)
+    assert_same_bits(library, output, parts.whole("forward")[0], spec.key)
     pieces = [written[0] for _, written in parts.each("parameter_gradient")]
-    assert_same_bits(parts, np.concatenate(pieces), parts.whole("parameter_gradient")[0], spec.key)
+    assert_same_bits(
+        library, np.concatenate(pieces), parts.whole("parameter_gradient")[0], spec.key
+    )
+    _, gathered = parts.chained("input_gradient", in_place=True)
+    assert_same_bits(library, gathered, parts.whole("input_gradient")[0], spec.key)
+    strided = Parts(library, convolution(**{**spec.attributes, "stride_height": 2}), parts.cuts)
     ranges = [0, 2, spec.attributes["in_channels"]]
-    assert_columns_fold_into_the_whole(parts, ranges, in_place=True)
+    assert_columns_fold_into_the_whole(strided, ranges, in_place=True)
 
 
 @pytest.mark.parametrize(
@@ -246,15 +202,18 @@ def test_parts_of_a_convolution_need_little_workspace(
         batch=batch, in_channels=channels, in_height=size, in_width=size, out_channels=512,
         kernel_height=kernel, kernel_width=kernel, **dict.fromkeys(pads, kernel // 2),
     )  # fmt: skip
+    strided = convolution(**{**whole.attributes, "stride_height": 2, "stride_width": 2})
     inputs = {"first_input": 0, "inputs": channels}
     specs = [
-        OpSpec.of(f"conv2d_part.{entry}", **whole.attributes, first=8, channels=8, **more)
-        for entry, more in (
-            *(("forward", {}), ("parameter_gradient", {}), ("columns_gradient", inputs)),
-            *([("input_gradient", {})] if kernel == 1 else []),
+        OpSpec.of(f"conv2d_part.{entry}", **layer.attributes, first=8, channels=8, **more)
+        for layer, entry, more in (
+            (whole, "forward", {}),
+            (whole, "parameter_gradient", {}),
+            (whole, "input_gradient", {}),
+            (strided, "columns_gradient", inputs),
         )
     ]
-    specs.append(OpSpec.of("conv2d_part.fold", **whole.attributes, **inputs))
+    specs.append(OpSpec.of("conv2d_part.fold", **strided.attributes, **inputs))
     for spec in specs:
         assert library.workspace_bytes(spec) <= 192 * 1024, spec.key
 
@@ -264,7 +223,7 @@ def test_a_part_leaves_the_channels_of_the_parts_before_as_they_are(
 ) -> None:
     parts = Parts(library, convolution(batch=2), [0, 3, 7])
     (_, one), (_, two) = parts.each("forward")
-    assert_same_bits(parts, two[0][:, :3], one[0][:, :3], "channels of the first part")
+    assert_same_bits(library, two[0][:, :3], one[0][:, :3], "channels of the first part")
 
 
 @pytest.mark.parametrize(
@@ -277,8 +236,17 @@ def test_a_part_leaves_the_channels_of_the_parts_before_as_they_are(
             {"in_channels": 4, "out_channels": 8, "groups": 2},
             "conv2d_part: groups=2; only groups=1 can be cut",
         ),
-        ("conv2d_part.fold", {"first_input": 4, "inputs": 2}, r"inputs=2 exceed in_channels=5"),
-        ("conv2d_part.input_gradient", {}, "use conv2d_part.columns_gradient and conv2d_part.fold"),
+        (
+            "conv2d_part.fold",
+            {"stride_width": 2, "first_input": 4, "inputs": 2},
+            r"inputs=2 exceed in_channels=5",
+        ),
+        (
+            "conv2d_part.input_gradient",
+            {"pad_left": 0},
+            "fewer positions than the image; use conv2d_part.columns_gradient and conv2d_part.fold",
+        ),
+        ("conv2d_part.fold", {}, "as many positions as the image; use conv2d_part.input_gradient"),
     ],
 )
 def test_what_is_no_part_is_refused(kind: str, changed: dict[str, int], said: str) -> None:

@@ -7,8 +7,9 @@ import importlib.util
 import itertools
 import math
 import os
+import random
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import SIGNATURES, OperationError, OpSpec
+from devices.signatures.ranges import draw_attributes
 from tests.support.onboard.kernels import (
     DERIVED_KINDS,
     FLAGS,
@@ -31,7 +33,7 @@ from tests.support.onboard.kernels import (
     fill,
     kinds_of,
     load_cases,
-    pointwise_sizes,
+    required_sizes,
     sources,
     uniform,
 )
@@ -92,7 +94,7 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "slope": 0.1,
         **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
         "column_distance": 0.4,
-        "scale": 0.3,
+        **{"scale": 0.3, "smoothing": 0.1, "ignored": 3.0, "number": 0.5},
     }
     return [values[name] for name in spec.signature.scalars]
 
@@ -119,18 +121,16 @@ def small_spec(kind: str) -> OpSpec:
         **{"align_corners": 0, "padding_index": 1},
         **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
         "packed": 0,
-        **{"first": 4, "first_input": 2, "inputs": 3},
+        **{"first": 4, "first_input": 2, "inputs": 3, "distance": 40},
         **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
         **{"left_transposed": 0, "left_interleaved": 1},
         **{"right_transposed": 1, "right_interleaved": 0},
         **{"dilation_height": 2, "dilation_width": 3},
         **{"steps": 5, "hidden": 29, "batch_first": 1, "reverse": 1},
         **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
+        **{"by_weight": 1, "bound": 5, "size": 6},
     }
-    if kind.startswith("conv2d_part."):
-        sizes["groups"] = 1
-    if kind == "conv2d_part.input_gradient":
-        sizes |= pointwise_sizes()
+    sizes |= required_sizes(kind)
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
 
@@ -171,7 +171,10 @@ def test_a_kernel_agrees_with_pytorch(
 ) -> None:
     found = library.run(spec, case.reads(spec), case.scalar_values(spec))
     for array, expected, operand in zip(found, case.writes(spec), spec.writes, strict=True):
-        assert_close(array, expected, f"{spec.key}: {operand.role}")
+        if expected.dtype.kind == "i":
+            assert array.view(np.int32).tolist() == expected.tolist(), f"{spec.key}: {operand.role}"
+        else:
+            assert_close(array, expected, f"{spec.key}: {operand.role}")
 
 
 def test_every_kind_but_dropout_and_derived_ones_has_a_recorded_reference() -> None:
@@ -424,6 +427,18 @@ def test_no_convolution_of_the_known_networks_needs_more_than_a_mebibyte_of_work
 
 def test_a_tiny_convolution_needs_little_workspace(library: KernelLibrary) -> None:
     assert library.workspace_bytes(small_spec("conv2d.forward")) <= 64 * 1024
+
+
+@pytest.mark.parametrize("kind", kinds_of("conv2d"))
+def test_the_workspace_of_a_small_convolution_is_small_beside_its_operands(
+    library: KernelLibrary, kind: str
+) -> None:
+    sizes = {"batch": 2, "in_channels": 3, "in_height": 32, "in_width": 32, "out_channels": 16}
+    window = {"kernel_height": 2, "kernel_width": 2, "stride_height": 2, "stride_width": 2}
+    pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)
+    spec = OpSpec.of(kind, **sizes, **window, **pads, groups=1, bias=0)
+    operands = sum(operand.bytes for operand in (*spec.reads, *spec.writes))
+    assert library.workspace_bytes(spec) < operands / 2
 
 
 @pytest.mark.parametrize("out_height", [1, 10, 11])
@@ -850,25 +865,112 @@ def test_the_logarithm_is_accurate_to_a_unit_in_the_last_place(
     np.testing.assert_array_equal(y[-3:], [0.0, np.inf, np.nan])
 
 
-@given(elements=st.integers(1, 200), seed=st.integers(0, 99))
+@pytest.mark.parametrize("family", ["relu", "leaky_relu", "clamp"])
+@given(elements=st.integers(1, 3000), in_place=st.booleans(), seed=st.integers(0, 99))
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_the_gradient_of_relu_needs_one_bit_of_each_output(
-    elements: int, seed: int, library: KernelLibrary
+def test_a_gradient_from_bits_has_the_bits_of_that_from_outputs(
+    family: str, elements: int, in_place: bool, seed: int, library: KernelLibrary
 ) -> None:
-    whole = OpSpec.of("relu.input_gradient", elements=elements)
-    pack = OpSpec.of("relu_signs.pack", elements=elements)
-    gradient = OpSpec.of("relu_signs.input_gradient", elements=elements)
-    output, output_gradient = (fill(operand, seed + i) for i, operand in enumerate(whole.reads))
-    for place, value in enumerate((0.0, -0.0, np.nan, np.inf, 1e-45)):
-        output[place::11] = value
+    whole, packed = (
+        {entry: OpSpec.of(f"{name}.{entry}", elements=elements) for entry in _ENTRIES}
+        for name in (family, f"{family}_bits")
+    )
+    x, output_gradient = (fill(operand, seed + i) for i, operand in enumerate(whole[_BACK].reads))
+    for place, value in enumerate((0.0, -0.0, np.nan, np.inf, 1e-45, -0.4, np.float32(0.3))):
+        x[place::11] = value
     output_gradient[::7] = -0.0
-    (signs,) = library.run(pack, [output])
-    assert signs.nbytes == -(-elements // 32) * 4
-    (found,) = library.run(gradient, [signs, output_gradient])
-    (expected,) = library.run(whole, [output, output_gradient])
-    assert found.tobytes() == expected.tobytes()
+    output_gradient[::13] = np.inf
+    (output,) = library.run(whole["forward"], [x], scalars_for(whole["forward"]))
+    found, bits = library.run(
+        packed["forward"], [x], scalars_for(packed["forward"]), in_place=in_place
+    )
+    assert found.tobytes() == output.tobytes()
+    assert bits.nbytes == -(-elements // 32) * 4
+    assert int(bits.view(np.uint32)[-1]) < 1 << (elements - 1) % 32 + 1
+    (expected,) = library.run(whole[_BACK], [output, output_gradient], scalars_for(whole[_BACK]))
+    (gradient,) = library.run(
+        packed[_BACK], [bits, output_gradient], scalars_for(packed[_BACK]), in_place=in_place
+    )
+    assert gradient.tobytes() == expected.tobytes()
+
+
+_ENTRIES = _FORWARD, _BACK = "forward", "input_gradient"
+
+
+@given(
+    sides=st.lists(
+        st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 5)),
+        min_size=2,
+        max_size=2,
+    ),
+    planes=st.integers(1, 3),
+    values=st.sampled_from([2, 50]),
+    seed=st.integers(0, 99),
+)
+@example(sides=[(2, 1, 1, 3), (3, 2, 2, 0)], planes=1, values=2, seed=0)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_gradient_from_places_has_the_bits_of_that_from_the_image(
+    sides: list[tuple[int, int, int, int]],
+    planes: int,
+    values: int,
+    seed: int,
+    library: KernelLibrary,
+) -> None:
+    """Windows overlap, and those of padding alone have no maximum; equal maxima and NaNs occur."""
+    sizes = {"batch": 1, "channels": planes}
+    for side, pads, (size, kernel, stride, pad) in zip(
+        ("height", "width"), (("top", "bottom"), ("left", "right")), sides, strict=True
+    ):
+        sizes |= {f"in_{side}": size, f"kernel_{side}": kernel, f"stride_{side}": stride}
+        sizes |= {f"pad_{each}": pad for each in pads}
+    try:
+        whole, packed = (
+            {entry: OpSpec.of(f"{name}.{entry}", **sizes) for entry in _ENTRIES}
+            for name in ("max_pool2d", "max_pool2d_places")
+        )
+    except OperationError:
+        return  # no window fits
+    random = np.random.default_rng(seed)
+    drawn = random.integers(0, values, whole[_BACK].reads[0].shape)
+    choices = np.array([-np.inf, np.nan, 0.0, -0.0, *range(values)], np.float32)
+    image = np.where(drawn < values - 1, choices[drawn + 4 - values % 3], choices[drawn % 4])
+    image = image.astype(np.float32)
+    output_gradient = fill(whole[_BACK].reads[1], seed)
+    (output,) = library.run(whole[_FORWARD], [image])
+    found, places = library.run(packed[_FORWARD], [image])
+    assert found.tobytes() == output.tobytes()
+    assert places.nbytes == -(-output.size // 4) * 4
+    (expected,) = library.run(whole[_BACK], [image, output_gradient])
+    (gradient,) = library.run(packed[_BACK], [places, output_gradient])
+    assert gradient.tobytes() == expected.tobytes()
+
+
+@given(seed=st.integers(0, 99), pad=st.integers(0, 4))
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_no_places_make_a_gradient_leave_its_buffer(
+    seed: int, pad: int, library: KernelLibrary
+) -> None:
+    """An operation that is measured by itself reads whatever numbers are there."""
+    sizes = {"batch": 2, "channels": 3, "in_height": 5, "in_width": 7}
+    sizes |= {f"{what}_{side}": 3 for what in ("kernel", "stride") for side in ("height", "width")}
+    sizes |= {f"pad_{side}": pad for side in ("top", "bottom", "left", "right")}
+    spec = OpSpec.of("max_pool2d_places.input_gradient", **sizes)
+    words = np.random.default_rng(seed).integers(0, 2**32, spec.reads[0].shape, np.uint32)
+    library.run(spec, [words.view(np.float32), fill(spec.reads[1], seed)])  # checks its guards
+
+
+def test_windows_of_more_places_than_a_byte_has_are_refused() -> None:
+    sizes = {"batch": 1, "channels": 1, "in_height": 16, "in_width": 16}
+    sizes |= {"kernel_height": 16, "kernel_width": 16, "stride_height": 1, "stride_width": 1}
+    sizes |= dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0)
+    with pytest.raises(OperationError, match="256 places; at most 255"):
+        OpSpec.of("max_pool2d_places.forward", **sizes)
 
 
 def test_softmax_survives_large_logits_and_masked_ones(library: KernelLibrary) -> None:
@@ -925,6 +1027,31 @@ def test_dropout_with_probability_one_leaves_zeros(libraries: KernelLibraries) -
     assert not y.any()
 
 
+@given(
+    shape=st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 40)),
+    cut=st.data(),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_dropout_of_parts_drops_what_dropout_of_the_whole_drops(
+    shape: tuple[int, int, int], cut: st.DataObject, seed: int, libraries: KernelLibraries
+) -> None:
+    outer, channels, inner = shape
+    first = cut.draw(st.integers(0, channels - 1))
+    end = cut.draw(st.integers(first + 1, channels))
+    x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    scalars = [0.4, seed_scalar(seed)]
+    whole = OpSpec.of("dropout.forward", elements=x.size)
+    (expected,) = libraries["in-tree"].run(whole, [x], scalars)
+    part = OpSpec.of(
+        "dropout_part.forward",
+        **{"outer": outer, "inner": (end - first) * inner},
+        **{"distance": channels * inner, "first": first * inner},
+    )
+    (found,) = libraries["in-tree"].run(part, [x[:, first:end].reshape(outer, -1)], scalars)
+    of_part = expected.reshape(shape)[:, first:end]
+    assert found.tobytes() == np.ascontiguousarray(of_part).tobytes()
+
+
 def test_dropout_masks_of_neighbouring_elements_and_seeds_are_independent(
     libraries: KernelLibraries,
 ) -> None:
@@ -938,6 +1065,23 @@ def test_dropout_masks_of_neighbouring_elements_and_seeds_are_independent(
             assert abs(4 * np.mean(one[lag:] * two[: COUNT - lag])) < 0.012
 
 
+@given(rows=st.integers(1, 60), inner=st.integers(1, 40), seed=st.integers(0, 2**32 - 1))
+def test_dropout_of_rows_drops_each_row_as_dropout_does_an_element(
+    rows: int, inner: int, seed: int, libraries: KernelLibraries
+) -> None:
+    draws = OpSpec.of("dropout.forward", elements=rows)
+    drawn, scalars = [0.4, seed_scalar(seed)], [0.4, 1.25, seed_scalar(seed)]
+    (kept_rows,) = libraries["in-tree"].run(draws, [np.ones(rows, np.float32)], drawn)
+    x = uniform((rows, inner), 3)
+    x[kept_rows == 0] = np.inf
+    expected = np.where(kept_rows[:, None] == 0, np.float32(0), x * np.float32(1.25))
+    for kind in kinds_of("dropout_rows"):
+        spec = OpSpec.of(kind, rows=rows, inner=inner)
+        for in_place in (False, True):
+            (y,) = libraries["in-tree"].run(spec, [x], scalars, in_place=in_place)
+            assert y.tobytes() == expected.tobytes()
+
+
 def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> None:
     ones, scalars = np.ones(5001, np.float32), [0.4, seed_scalar(SEED_BITS)]
     (y,) = library.run(OpSpec.of("dropout.forward", elements=5001), [ones], scalars)
@@ -949,17 +1093,19 @@ def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> Non
 
 
 @pytest.mark.slow
-def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tiles", ["-DJW_SMALL_MEMORY=0", "-DJW_SMALL_MEMORY=1"])
+def test_the_sanitizers_find_nothing(tmp_path: Path, tiles: str) -> None:
     """Run every kind, apart and in place, on buffers of exactly the needed size.
 
     The address and the undefined-behaviour sanitizer watch.
     """
     program = tmp_path / "driver"
     command = ["cc", *FLAGS, *WARNINGS, "-D_POSIX_C_SOURCE=200809L", f"-I{KERNELS}"]
-    command += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command += ["-O1", "-g", tiles, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [str(NATIVE / "kernel_driver.c"), *map(str, sources())]
     subprocess.run([*command, "-o", str(program), "-lm"], check=True)
     specs = [small_spec(kind) for kind in sorted(SIGNATURES)] + [spec for _, spec in CASE_KINDS]
+    specs += drawn_specs()
     lines = [
         driver_line(spec, in_place)
         for spec in specs
@@ -974,6 +1120,28 @@ def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
         env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+SHORT_PLANES = OpSpec.parse(
+    "conv2d_part.forward batch=2 in_channels=12 in_height=11 in_width=15 out_channels=19"
+    " kernel_height=3 kernel_width=4 stride_height=3 stride_width=2 pad_top=1 pad_bottom=3"
+    " pad_left=0 pad_right=0 groups=1 bias=0 first=0 channels=19"
+)
+"""With small tiles, a tile of its rows is smaller than the plane of which it has a table."""
+
+
+def drawn_specs() -> Iterator[OpSpec]:
+    """Some operations of every kind, of sizes that networks have, and none that takes long."""
+    yield SHORT_PLANES
+    chance = random.Random(0)
+    for kind in SIGNATURES:
+        for _ in range(6):
+            try:
+                spec = OpSpec.of(kind, **draw_attributes(kind, chance))
+            except OperationError:  # such as a window that is larger than its image
+                continue
+            if spec.moved_bytes < 200_000 and spec.work_flop < 2_000_000:
+                yield spec
 
 
 def driver_line(spec: OpSpec, in_place: int) -> str:

@@ -65,3 +65,10 @@ void board_uart_flush(void) {
     }
     systick_sleep(systick_counter() + byte_ticks);
 }
+
+/* --- external RAM ----------------------------------------------------------------------------- */
+
+unsigned char *board_psram(uint32_t *bytes) {
+    *bytes = board_external.bytes;
+    return (unsigned char *)(uintptr_t)board_external.address;
+}

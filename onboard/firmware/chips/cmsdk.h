@@ -11,4 +11,11 @@ typedef struct {
 
 extern const cmsdk_board board_data;
 
+/* RAM on the external bus, for boards that have some. */
+typedef struct {
+    uint32_t address, bytes;
+} cmsdk_psram;
+
+extern const cmsdk_psram board_external;
+
 #endif

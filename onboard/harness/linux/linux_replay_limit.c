@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,10 @@
 
 /* Rows, input and output features of a product too large for a BLAS's path for small matrices. */
 enum { BLAS_SIDE = 192 };
+
+/* Heap for the path for small matrices: OpenBLAS calls malloc there for a copy of an operand, and
+ * writes to it unchecked. It takes that path up to a million products, so up to a million floats. */
+enum { BLAS_HEAP_BYTES = 4 << 20, BLAS_HEAP_SPARE_BYTES = 1 << 20 };
 
 static rlim_t unlimited; /* the limit before jw_limit_memory; 0 if it is in force */
 
@@ -46,6 +51,22 @@ static void touch_blas(void) {
     const jw_call call = {attributes, NULL, reads, writes, NULL};
     kernel->run(&call);
     munmap(memory, 3 * matrix_bytes);
+}
+
+/* Grow the heap once, and let it keep what is freed. */
+static void touch_heap(void) {
+    if (strcmp(jw_matmul_name, "cblas") != 0) {
+        return;
+    }
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 2 * BLAS_HEAP_BYTES);
+    mallopt(M_TRIM_THRESHOLD, 4 * BLAS_HEAP_BYTES);
+#endif
+    void *volatile memory = malloc(BLAS_HEAP_BYTES + BLAS_HEAP_SPARE_BYTES);
+    if (!memory) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for the heap of the BLAS: %s", strerror(errno));
+    }
+    free(memory);
 }
 
 static void forget_peak(void) {
@@ -85,6 +106,7 @@ static rlim_t set_limit(rlim_t bytes) {
 uint64_t jw_limit_memory(void) {
     touch_stack();
     touch_blas();
+    touch_heap();
     forget_peak();
     const uint64_t bytes = address_space_bytes();
     unlimited = set_limit((rlim_t)bytes);

@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /* Limit the address space of the process (RLIMIT_AS) to its current size, after allocating memory
- * that is otherwise allocated on first use: the stack, a BLAS's buffers. Returns the limit in
- * bytes. Exits with JW_EXIT_MEMORY if it cannot be set. */
+ * that is otherwise allocated on first use: the stack, a BLAS's buffers and heap. Returns the limit
+ * in bytes. Exits with JW_EXIT_MEMORY if it cannot be set. */
 uint64_t jw_limit_memory(void);
 
 /* Restore the limit before jw_limit_memory. */

@@ -8,3 +8,8 @@
 const cmsdk_board board_data = {
     .clock_hz = 25000000,
 };
+
+const cmsdk_psram board_external = {
+    .address = 0x21000000,
+    .bytes = 16u << 20,
+};

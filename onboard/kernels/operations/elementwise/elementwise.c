@@ -65,13 +65,45 @@ void jw_concat_input_gradient(const jw_call *call) {
 }
 
 /* The backward pass is the same map, with the same mask. */
+static void drop(jw_dropout_mask mask, uint32_t position, const float *x, float *y,
+                 jw_index elements) {
+    JW_INDEPENDENT
+    for (jw_index i = 0; i < elements; i++) {
+        y[i] = jw_dropped(mask, position + (uint32_t)i, x[i]);
+    }
+}
+
 void jw_dropout(const jw_call *call) {
-    const jw_index elements = call->attributes[0];
+    drop(jw_dropout_mask_of(call->scalars), 0, call->reads[0], call->writes[0],
+         call->attributes[0]);
+}
+
+/* One draw for each row: it is kept and multiplied by a factor, or zero. */
+void jw_dropout_rows(const jw_call *call) {
+    const jw_index rows = call->attributes[0], inner = call->attributes[1];
+    const float drawn[2] = {call->scalars[0], call->scalars[2]}, factor = call->scalars[1];
+    const jw_dropout_mask mask = jw_dropout_mask_of(drawn);
+    for (jw_index r = 0; r < rows; r++) {
+        const float *x = (const float *)call->reads[0] + r * inner;
+        float *y = (float *)call->writes[0] + r * inner;
+        if (jw_dropped(mask, (uint32_t)r, 1.0f) == 0.0f) { /* also of what is not finite */
+            jw_fill(y, 0.0f, inner);
+            continue;
+        }
+        JW_INDEPENDENT
+        for (jw_index i = 0; i < inner; i++) {
+            y[i] = x[i] * factor;
+        }
+    }
+}
+
+void jw_dropout_part(const jw_call *call) {
+    const jw_index outer = call->attributes[0], inner = call->attributes[1];
+    const uint32_t distance = (uint32_t)call->attributes[2], first = (uint32_t)call->attributes[3];
     const jw_dropout_mask mask = jw_dropout_mask_of(call->scalars);
     const float *x = call->reads[0];
     float *y = call->writes[0];
-    JW_INDEPENDENT
-    for (jw_index i = 0; i < elements; i++) {
-        y[i] = jw_dropped(mask, (uint32_t)i, x[i]);
+    for (jw_index n = 0; n < outer; n++) {
+        drop(mask, first + (uint32_t)n * distance, x + n * inner, y + n * inner, inner);
     }
 }

@@ -175,7 +175,7 @@ static void scale_row(float *row, float factor, jw_index count) {
 /* Replace the scores of a row by exp(score - maximum), where the maximum is that of this and all
  * earlier tiles. Returns by what the earlier tiles' sum of values is to be multiplied. */
 static JW_APART float exponentials(float *row, jw_index count, float *maximum, float *sum) {
-    const float highest = jw_maximum(row, count);
+    const float highest = jw_maximum(row[0], row, count);
     const float next = highest > *maximum ? highest : *maximum;
     /* where all keys are masked so far: exp(-infinity - 0) = 0 */
     const float base = next == -HUGE_VALF ? 0.0f : next;

@@ -5,19 +5,28 @@ typedef struct {
     jw_index rows, in, out;
     int has_bias;
     jw_index first, features; /* output features that are computed */
+    int continues;            /* whether sums go on from what is in memory */
 } shape;
 
 static shape whole(const int32_t *a) {
-    const shape s = {a[0], a[1], a[2], a[3] != 0, 0, a[2]};
+    const shape s = {a[0], a[1], a[2], a[3] != 0, 0, a[2], 0};
     return s;
 }
 
 static shape part(const int32_t *a) {
-    const shape s = {a[0], a[1], a[2], a[3] != 0, a[4], a[5]};
+    const shape s = {a[0], a[1], a[2], a[3] != 0, a[4], a[5], a[4] > 0};
     return s;
 }
 
-static void forward(const shape *s, const jw_call *call) {
+static shape block(const int32_t *a) {
+    shape s = whole(a);
+    s.continues = a[4] != 0;
+    return s;
+}
+
+/* Each element is one chain of additions: the bias, or `continues` what is in memory, and then the
+ * products in the order of the input features. */
+static void forward(const shape *s, int continues, const jw_call *call) {
     const float *input = call->reads[0], *weight = call->reads[1];
     float *output = (float *)call->writes[0] + s->first;
     if (s->has_bias) {
@@ -25,15 +34,15 @@ static void forward(const shape *s, const jw_call *call) {
             memcpy(output + r * s->out, call->reads[2], (size_t)s->features * sizeof(float));
         }
     }
-    jw_matmul(s->rows, s->features, s->in, 1.0f, jw_plain(input, s->in),
-              jw_transposed(weight, s->in), s->has_bias ? 1.0f : 0.0f, output, s->out,
-              call->workspace);
+    jw_matmul_chained(s->rows, s->features, s->in, jw_plain(input, s->in),
+                      jw_transposed(weight, s->in), continues || s->has_bias, output, s->out,
+                      call->workspace);
 }
 
 static void input_gradient(const shape *s, const jw_call *call) {
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
     jw_matmul_chained(s->rows, s->in, s->features, jw_plain(output_gradient + s->first, s->out),
-                      jw_plain(weight, s->in), s->first > 0, call->writes[0], s->in,
+                      jw_plain(weight, s->in), s->continues, call->writes[0], s->in,
                       call->workspace);
 }
 
@@ -55,7 +64,7 @@ static void parameter_gradient(const shape *s, const jw_call *call) {
 
 void jw_linear_forward(const jw_call *call) {
     const shape s = whole(call->attributes);
-    forward(&s, call);
+    forward(&s, 0, call);
 }
 
 void jw_linear_input_gradient(const jw_call *call) {
@@ -73,12 +82,12 @@ void jw_linear_part_forward(const jw_call *call) {
     if (s.first > 0) {
         jw_take_over(call->writes[0], call->reads[2 + s.has_bias], s.rows * s.out);
     }
-    forward(&s, call);
+    forward(&s, 0, call);
 }
 
 void jw_linear_part_input_gradient(const jw_call *call) {
     const shape s = part(call->attributes);
-    if (s.first > 0) {
+    if (s.continues) {
         jw_take_over(call->writes[0], call->reads[2], s.rows * s.in);
     }
     input_gradient(&s, call);
@@ -87,6 +96,22 @@ void jw_linear_part_input_gradient(const jw_call *call) {
 void jw_linear_part_parameter_gradient(const jw_call *call) {
     const shape s = part(call->attributes);
     parameter_gradient(&s, call);
+}
+
+void jw_linear_block_forward(const jw_call *call) {
+    const shape s = block(call->attributes);
+    if (s.continues) {
+        jw_take_over(call->writes[0], call->reads[2], s.rows * s.out);
+    }
+    forward(&s, s.continues, call);
+}
+
+void jw_linear_block_input_gradient(const jw_call *call) {
+    const shape s = block(call->attributes);
+    if (s.continues) {
+        jw_take_over(call->writes[0], call->reads[2], s.rows * s.in);
+    }
+    input_gradient(&s, call);
 }
 
 static size_t forward_workspace(shape s) {
@@ -111,6 +136,14 @@ size_t jw_linear_input_gradient_workspace(const int32_t *attributes) {
 
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes) {
     return parameter_gradient_workspace(whole(attributes));
+}
+
+size_t jw_linear_block_forward_workspace(const int32_t *attributes) {
+    return forward_workspace(block(attributes));
+}
+
+size_t jw_linear_block_input_gradient_workspace(const int32_t *attributes) {
+    return input_gradient_workspace(block(attributes));
 }
 
 size_t jw_linear_part_forward_workspace(const int32_t *attributes) {

@@ -10,7 +10,7 @@
 
 /* Limits of a tile's rows (channels times taps) and columns. */
 #if JW_SMALL_MEMORY
-#define TILE_DEPTH 64
+#define TILE_DEPTH 72 /* 8 channels of 3 x 3 windows */
 #define TILE_COLUMNS 32
 #define PART_FLOATS 2048
 #else
@@ -20,12 +20,18 @@
 #endif
 #define TILE_FLOATS (TILE_DEPTH * TILE_COLUMNS)
 
+/* Small convolutions: floats of the operands for each float of a tile, and columns of a tile. */
+#define TENSORS_PER_TILE 8
+#define LEAST_COLUMNS 128
+/* Output positions of all images, over the columns of a tile, at least */
+#define POSITIONS_PER_COLUMN 4
+
 /* Limits of a part: floats of a tile, and output channels of one product with them as its depth. */
 #define PART_BLOCK 64
 
 /* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
-    jw_conv conv;
+    const jw_conv *conv;
     int direct;                      /* the input itself is the unfolded input */
     int staged;                      /* tiles of several images */
     jw_index images, rows, channels; /* of a tile */
@@ -49,21 +55,20 @@ static int is_direct(const jw_conv *conv) {
 /* Make the tiles of a part smaller in the direction that changes no order of additions. Operations
  * are computed in parts where memory is scarce. */
 static void shrink(plan *p, jw_conv_role role) {
-    const jw_conv *conv = &p->conv;
+    const jw_conv *conv = p->conv;
     const jw_index positions = jw_min(p->images * p->rows * conv->x.out, TILE_DEPTH);
     const jw_index columns = PART_FLOATS / jw_min(p->channels * conv->taps, TILE_DEPTH);
-    if (p->staged || role == JW_CONV_COLUMNS || role == JW_CONV_POINTWISE) {
+    if (p->staged || role == JW_CONV_COLUMNS || role == JW_CONV_GATHER) {
         p->block = jw_min(p->block, PART_BLOCK);
     }
     switch (role) {
     case JW_CONV_FORWARD: /* sums over the rows of a tile */
+    case JW_CONV_GATHER:
         if (p->staged) {
             p->images = evenly(conv->batch, jw_min(p->images, columns / conv->out_plane));
-        } else {
+        } else if (jw_table_floats(conv) == 0) { /* a table is one of whole planes */
             p->rows = evenly(conv->y.out, jw_min(p->rows, columns / conv->x.out));
         }
-        break;
-    case JW_CONV_POINTWISE: /* there are no tiles in the workspace */
         break;
     case JW_CONV_COLUMNS:
         p->channels = conv->group_in;
@@ -74,16 +79,31 @@ static void shrink(plan *p, jw_conv_role role) {
     }
 }
 
+/* Most columns of a tile: fewer if a tile would be large beside the tensors, so that the workspace of
+ * a small convolution is small. Where sums run along columns, or the columns are kept, the tiles of
+ * a block must be those of the whole, which has more channels: positions alone decide. */
+static jw_index most_columns(const jw_conv *conv, int sums_rows) {
+    jw_index columns = conv->batch * conv->out_plane / POSITIONS_PER_COLUMN;
+    if (sums_rows) {
+        const jw_index tensors = conv->batch * (conv->in_channels * conv->in_plane +
+                                                conv->out_channels * conv->out_plane);
+        const jw_index depth = conv->in_channels / conv->groups * conv->taps;
+        columns = tensors / TENSORS_PER_TILE / jw_min(depth, TILE_DEPTH);
+    }
+    return jw_min(jw_max(columns, LEAST_COLUMNS), TILE_COLUMNS);
+}
+
 static plan plan_of(const jw_conv *conv, jw_conv_role role) {
     plan p;
-    p.conv = *conv;
-    p.direct = role == JW_CONV_POINTWISE || is_direct(conv);
-    p.images = p.direct ? 1 : evenly(conv->batch, TILE_COLUMNS / conv->out_plane);
+    p.conv = conv;
+    p.direct = is_direct(conv);
+    const int sums_rows = role == JW_CONV_FORWARD || role == JW_CONV_GATHER;
+    const jw_index most = most_columns(conv, sums_rows);
+    p.images = p.direct ? 1 : evenly(conv->batch, most / conv->out_plane);
     p.staged = p.images > 1;
-    p.rows = p.direct || p.staged ? conv->y.out : evenly(conv->y.out, TILE_COLUMNS / conv->x.out);
+    p.rows = p.direct || p.staged ? conv->y.out : evenly(conv->y.out, most / conv->x.out);
     const jw_index positions = p.images * p.rows * conv->x.out;
-    const jw_index rows =
-        jw_min(TILE_FLOATS / positions, role == JW_CONV_FORWARD ? TILE_DEPTH : TILE_FLOATS);
+    const jw_index rows = jw_min(TILE_FLOATS / positions, sums_rows ? TILE_DEPTH : TILE_FLOATS);
     p.channels = p.direct ? conv->group_in : evenly(conv->group_in, rows / conv->taps);
     p.block =
         p.staged ? jw_min(jw_max(TILE_FLOATS / positions, 1), conv->group_out) : conv->group_out;
@@ -103,6 +123,10 @@ static plan plan_of(const jw_conv *conv, jw_conv_role role) {
     case JW_CONV_FORWARD:
         p.matmul_floats = jw_matmul_workspace(columns, depth);
         break;
+    case JW_CONV_GATHER:
+        p.matmul_floats = conv->taps > 1 ? jw_flipped_workspace(p.block, columns, depth)
+                                         : jw_matmul_workspace(columns, depth);
+        break;
     case JW_CONV_PARAMETER_GRADIENT:
         p.matmul_floats = jw_matmul_workspace(depth, columns);
         break;
@@ -117,42 +141,43 @@ static plan plan_of(const jw_conv *conv, jw_conv_role role) {
 
 /* Tile number `index`; channels vary fastest, then rows, images, groups. */
 static jw_tile tile_at(const plan *p, jw_index index) {
-    const jw_index channel_tiles = jw_ceil_div(p->conv.group_in, p->channels);
-    const jw_index row_tiles = jw_ceil_div(p->conv.y.out, p->rows);
-    const jw_index image_tiles = jw_ceil_div(p->conv.batch, p->images);
+    const jw_index channel_tiles = jw_ceil_div(p->conv->group_in, p->channels);
+    const jw_index row_tiles = jw_ceil_div(p->conv->y.out, p->rows);
+    const jw_index image_tiles = jw_ceil_div(p->conv->batch, p->images);
     jw_tile t;
     const jw_index skipped = index % channel_tiles * p->channels;
-    t.channels = jw_min(p->channels, p->conv.group_in - skipped);
+    t.channels = jw_min(p->channels, p->conv->group_in - skipped);
     index /= channel_tiles;
     t.row = index % row_tiles * p->rows;
-    t.rows = jw_min(p->rows, p->conv.y.out - t.row);
+    t.rows = jw_min(p->rows, p->conv->y.out - t.row);
     index /= row_tiles;
     t.image = index % image_tiles * p->images;
-    t.images = jw_min(p->images, p->conv.batch - t.image);
+    t.images = jw_min(p->images, p->conv->batch - t.image);
     t.group = index / image_tiles;
-    t.channel = t.group * p->conv.group_in + skipped;
-    t.depth = t.channels * p->conv.taps;
-    t.columns = t.images * t.rows * p->conv.x.out;
+    t.channel = t.group * p->conv->group_in + skipped;
+    t.depth = t.channels * p->conv->taps;
+    t.columns = t.images * t.rows * p->conv->x.out;
     return t;
 }
 
 /* Index of the tile's first input element, if the input is the unfolded input. */
 static jw_index input_at(const plan *p, const jw_tile *t) {
-    return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane + t->row * p->conv.x.in;
+    return (t->image * p->conv->in_channels + t->channel) * p->conv->in_plane +
+           t->row * p->conv->x.in;
 }
 
 /* Index of the tile's first output row, for output channel `channel` of its group. */
 static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel) {
-    return (t->image * p->conv.out_channels + t->group * p->conv.group_out + channel) *
-               p->conv.out_plane +
-           t->row * p->conv.x.out;
+    return (t->image * p->conv->out_channels + t->group * p->conv->group_out + channel) *
+               p->conv->out_plane +
+           t->row * p->conv->x.out;
 }
 
 /* Index of the weights from the tile to output channel `channel` of its group. Those of the next
  * channel follow after `filter` floats. */
 static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
-    return (t->group * p->conv.group_out + channel) * p->conv.filter +
-           (t->channel - t->group * p->conv.group_in) * p->conv.taps;
+    return (t->group * p->conv->group_out + channel) * p->conv->filter +
+           (t->channel - t->group * p->conv->group_in) * p->conv->taps;
 }
 
 /* Parts of the workspace, which begins with the tile. */
@@ -166,15 +191,15 @@ static float *scratch(const plan *p, float *workspace) {
 
 static void prepare(const plan *p, float *workspace) {
     if (p->table_floats > 0) {
-        jw_tabulate(&p->conv, table(p, workspace));
+        jw_tabulate(p->conv, table(p, workspace));
     }
 }
 
 static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace) {
     if (p->direct) {
-        return jw_plain(input + input_at(p, t), p->conv.in_plane);
+        return jw_plain(input + input_at(p, t), p->conv->in_plane);
     }
-    jw_unfold(&p->conv, t, input, workspace, table(p, workspace));
+    jw_unfold(p->conv, t, input, workspace, table(p, workspace));
     return jw_plain(workspace, t->columns);
 }
 
@@ -182,28 +207,46 @@ static jw_matrix staged(const plan *p, const jw_tile *t, jw_index channel, jw_in
                         const float *output, float *workspace) {
     float *stage = workspace + p->tile_floats;
     if (!p->staged) {
-        return jw_plain(output + output_at(p, t, channel), p->conv.out_plane);
+        return jw_plain(output + output_at(p, t, channel), p->conv->out_plane);
     }
-    jw_gather(&p->conv, t, channel, channels, output, stage);
+    jw_gather(p->conv, t, channel, channels, output, stage);
     return jw_plain(stage, t->columns);
 }
 
-void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
-    const float *input = call->reads[0], *weight = call->reads[1];
-    const float *bias = conv->has_bias ? call->reads[2] : NULL;
-    float *output = call->writes[0], *workspace = call->workspace;
-
-    if (jw_is_depthwise(conv)) {
-        jw_depthwise_forward(conv, input, weight, bias, output, workspace);
+/* Add a tile's products with the filters of some output channels, from `channel` of its group on, to
+ * their sums. */
+static void add_products(const plan *p, const jw_tile *t, jw_conv_role role, jw_index channel,
+                         jw_index channels, const float *weight, jw_matrix columns, int continues,
+                         float *sums, jw_index leading, float *workspace) {
+    const jw_conv *conv = p->conv;
+    if (role == JW_CONV_FORWARD) {
+        jw_matmul_chained(channels, t->columns, t->depth,
+                          jw_plain(weight + weight_at(p, t, channel), conv->filter), columns,
+                          continues, sums, leading, workspace);
         return;
     }
-    const plan p = plan_of(conv, JW_CONV_FORWARD);
-    const int prefilled = p.staged || conv->has_bias;
-    if (prefilled) {
+    const float *seen = weight + t->channel * conv->filter + channel * conv->taps;
+    if (conv->taps == 1) {
+        jw_matmul_chained(channels, t->columns, t->depth, jw_transposed(seen, conv->filter),
+                          columns, continues, sums, leading, workspace);
+    } else {
+        const jw_filters filters = {seen, conv->filter, conv->taps};
+        jw_matmul_flipped(channels, t->columns, t->channels, filters, columns, continues, sums,
+                          leading, workspace);
+    }
+}
+
+/* Sum over windows: each element is one chain of additions, over the input channels and, within a
+ * channel, the taps. It goes on from `output` if `continues`, and begins with the bias otherwise. */
+static JW_APART void sum_windows(const jw_conv *conv, jw_conv_role role, const float *input,
+                                 const float *weight, const float *bias, int continues,
+                                 float *output, float *workspace) {
+    const plan p = plan_of(conv, role);
+    if (bias) {
         for (jw_index n = 0; n < conv->batch; n++) {
             for (jw_index c = 0; c < conv->groups * conv->group_out; c++) {
-                jw_fill(output + (n * conv->out_channels + c) * conv->out_plane,
-                        bias ? bias[c] : 0.0f, conv->out_plane);
+                jw_fill(output + (n * conv->out_channels + c) * conv->out_plane, bias[c],
+                        conv->out_plane);
             }
         }
     }
@@ -211,35 +254,80 @@ void jw_conv_forward(const jw_conv *conv, const jw_call *call) {
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         const jw_matrix columns = unfolded(&p, &t, input, workspace);
-        const int is_first = t.channel == t.group * conv->group_in;
+        const int goes_on = continues || bias || t.channel > t.group * conv->group_in;
         for (jw_index c = 0; c < conv->group_out; c += p.block) {
             const jw_index block = jw_min(p.block, conv->group_out - c);
-            const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.conv.filter);
-            float *stage = workspace + p.tile_floats;
             if (p.staged) {
-                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage, t.columns,
-                          scratch(&p, workspace));
+                float *stage = workspace + p.tile_floats;
+                if (goes_on) {
+                    jw_gather(conv, &t, c, block, output, stage);
+                }
+                add_products(&p, &t, role, c, block, weight, columns, goes_on, stage, t.columns,
+                             scratch(&p, workspace));
                 jw_scatter(conv, &t, c, block, stage, output);
             } else {
-                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns,
-                          is_first && !prefilled ? 0.0f : 1.0f, output + output_at(&p, &t, c),
-                          conv->out_plane, scratch(&p, workspace));
+                add_products(&p, &t, role, c, block, weight, columns, goes_on,
+                             output + output_at(&p, &t, c), conv->out_plane,
+                             scratch(&p, workspace));
             }
         }
     }
 }
 
-/* The unfolded input gradient of a tile, or its sum over some more output channels; `leading`: floats
- * from one row to the next. */
+void jw_conv_forward(const jw_conv *conv, const float *input, const float *weight,
+                     const float *bias, int continues, float *output, float *workspace) {
+    if (jw_is_depthwise(conv)) {
+        jw_depthwise_forward(conv, input, weight, bias, output, workspace);
+    } else {
+        sum_windows(conv, JW_CONV_FORWARD, input, weight, bias, continues, output, workspace);
+    }
+}
+
+int jw_gathers(const jw_conv *conv) {
+    return conv->y.stride == 1 && conv->x.stride == 1 && conv->in_plane <= conv->out_plane &&
+           !jw_is_depthwise(conv);
+}
+
+static void reverse_axis(jw_axis *axis) {
+    const jw_index in = axis->in;
+    axis->pad = jw_extent(axis) - 1 - axis->pad;
+    axis->in = axis->out;
+    axis->out = in;
+}
+
+static void exchange(jw_index *one, jw_index *other) {
+    const jw_index value = *one;
+    *one = *other;
+    *other = value;
+}
+
+/* Make a convolution the one that reads the output's gradient and writes the input's. */
+static void reverse(jw_conv *conv) {
+    exchange(&conv->in_channels, &conv->out_channels);
+    exchange(&conv->group_in, &conv->group_out);
+    exchange(&conv->in_plane, &conv->out_plane);
+    reverse_axis(&conv->y);
+    reverse_axis(&conv->x);
+}
+
+JW_APART void jw_conv_gather(const jw_conv *conv, const float *output_gradient, const float *weight,
+                             int continues, float *input_gradient, float *workspace) {
+    jw_conv reversed = *conv;
+    reverse(&reversed);
+    sum_windows(&reversed, JW_CONV_GATHER, output_gradient, weight, NULL, continues, input_gradient,
+                workspace);
+}
+
+/* The unfolded input gradient of a tile, or its sum over some more output channels. */
 static void gradient_of_columns(const plan *p, const jw_tile *t, const float *output_gradient,
                                 const float *weight, int continues, float *columns,
-                                jw_index leading, float *workspace) {
-    for (jw_index c = 0; c < p->conv.group_out; c += p->block) {
-        const jw_index block = jw_min(p->block, p->conv.group_out - c);
+                                float *workspace) {
+    for (jw_index c = 0; c < p->conv->group_out; c += p->block) {
+        const jw_index block = jw_min(p->block, p->conv->group_out - c);
         jw_matmul_chained(t->depth, t->columns, block,
-                          jw_transposed(weight + weight_at(p, t, c), p->conv.filter),
+                          jw_transposed(weight + weight_at(p, t, c), p->conv->filter),
                           staged(p, t, c, block, output_gradient, workspace), continues || c > 0,
-                          columns, leading, scratch(p, workspace));
+                          columns, t->columns, scratch(p, workspace));
     }
 }
 
@@ -250,26 +338,28 @@ static void clear_input_gradient(const jw_conv *conv, float *input_gradient) {
     }
 }
 
-static void input_gradient(const jw_conv *conv, const jw_call *call) {
-    const float *output_gradient = call->reads[0], *weight = call->reads[1];
-    float *input_gradient = call->writes[0], *workspace = call->workspace;
-
-    if (jw_is_depthwise(conv)) {
-        jw_depthwise_input_gradient(conv, output_gradient, weight, input_gradient, workspace);
-        return;
-    }
+static JW_APART void fold_columns(const jw_conv *conv, const float *output_gradient,
+                                  const float *weight, float *input_gradient, float *workspace) {
     const plan p = plan_of(conv, JW_CONV_INPUT_GRADIENT);
     prepare(&p, workspace);
-    if (!p.direct) {
-        clear_input_gradient(conv, input_gradient);
-    }
+    clear_input_gradient(conv, input_gradient);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
-        float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
-        gradient_of_columns(&p, &t, output_gradient, weight, 0, columns, t.columns, workspace);
-        if (!p.direct) {
-            jw_fold(conv, &t, columns, input_gradient, table(&p, workspace));
-        }
+        gradient_of_columns(&p, &t, output_gradient, weight, 0, workspace, workspace);
+        jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
+    }
+}
+
+static void input_gradient(const jw_conv *conv, const jw_call *call) {
+    const float *output_gradient = call->reads[0], *weight = call->reads[1];
+    float *image = call->writes[0], *workspace = call->workspace;
+
+    if (jw_is_depthwise(conv)) {
+        jw_depthwise_input_gradient(conv, output_gradient, weight, image, workspace);
+    } else if (jw_gathers(conv)) {
+        jw_conv_gather(conv, output_gradient, weight, 0, image, workspace);
+    } else {
+        fold_columns(conv, output_gradient, weight, image, workspace);
     }
 }
 
@@ -278,8 +368,7 @@ void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const fl
     const plan p = plan_of(conv, JW_CONV_COLUMNS);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
-        gradient_of_columns(&p, &t, output_gradient, weight, continues, columns, t.columns,
-                            workspace);
+        gradient_of_columns(&p, &t, output_gradient, weight, continues, columns, workspace);
         columns += t.depth * t.columns;
     }
 }
@@ -288,34 +377,13 @@ void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradie
                   float *workspace) {
     const plan p = plan_of(conv, JW_CONV_FOLD);
     prepare(&p, workspace);
-    if (!p.direct) {
-        clear_input_gradient(conv, input_gradient);
-    }
+    clear_input_gradient(conv, input_gradient);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
-        const size_t bytes = (size_t)(t.depth * t.columns) * sizeof(float);
-        if (p.direct) {
-            memcpy(input_gradient + input_at(&p, &t), columns, bytes);
-        } else { /* a copy, since jw_fold overwrites it */
-            memcpy(workspace, columns, bytes);
-            jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
-        }
+        /* a copy, since jw_fold overwrites it */
+        memcpy(workspace, columns, (size_t)(t.depth * t.columns) * sizeof(float));
+        jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
         columns += t.depth * t.columns;
-    }
-}
-
-void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const float *weight,
-                       int continues, int ends, float *input_gradient, float *workspace) {
-    const plan p = plan_of(conv, JW_CONV_POINTWISE);
-    for (jw_index i = 0; i < p.tiles; i++) {
-        const jw_tile t = tile_at(&p, i);
-        gradient_of_columns(&p, &t, output_gradient, weight, continues,
-                            input_gradient + input_at(&p, &t), conv->in_plane, workspace);
-    }
-    if (ends && !is_direct(conv)) { /* as folding, which adds to 0 and so makes 0 of -0 */
-        for (jw_index i = 0; i < conv->batch * conv->in_channels * conv->in_plane; i++) {
-            input_gradient[i] += 0.0f;
-        }
     }
 }
 
@@ -368,10 +436,19 @@ size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role) {
                  : role == JW_CONV_INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(conv)
                                                   : jw_depthwise_weight_gradient_workspace(conv);
     } else {
-        const plan p = plan_of(conv, role);
+        const int gathers =
+            role == JW_CONV_GATHER || (role == JW_CONV_INPUT_GRADIENT && jw_gathers(conv));
+        jw_conv reversed = *conv;
+        reverse(&reversed);
+        const plan p = gathers ? plan_of(&reversed, JW_CONV_GATHER) : plan_of(conv, role);
         floats = p.tile_floats + p.stage_floats + p.table_floats + p.matmul_floats;
     }
     return (size_t)floats * sizeof(float);
+}
+
+static void forward(const jw_conv *conv, const jw_call *call) {
+    jw_conv_forward(conv, call->reads[0], call->reads[1], conv->has_bias ? call->reads[2] : NULL, 0,
+                    call->writes[0], call->workspace);
 }
 
 static jw_conv dilated(const int32_t *attributes) {
@@ -380,7 +457,7 @@ static jw_conv dilated(const int32_t *attributes) {
 
 void jw_conv2d_forward(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
-    jw_conv_forward(&conv, call);
+    forward(&conv, call);
 }
 
 void jw_conv2d_input_gradient(const jw_call *call) {
@@ -410,7 +487,7 @@ size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
 
 void jw_dilated_conv2d_forward(const jw_call *call) {
     const jw_conv conv = dilated(call->attributes);
-    jw_conv_forward(&conv, call);
+    forward(&conv, call);
 }
 
 void jw_dilated_conv2d_input_gradient(const jw_call *call) {

@@ -59,28 +59,31 @@ typedef enum {
     JW_CONV_FORWARD,
     JW_CONV_INPUT_GRADIENT,
     JW_CONV_PARAMETER_GRADIENT,
-    JW_CONV_COLUMNS,  /* the unfolded input gradient, with all tiles in memory */
-    JW_CONV_FOLD,     /* the input gradient from these columns */
-    JW_CONV_POINTWISE /* the input gradient if the input itself is the unfolded input */
+    JW_CONV_COLUMNS, /* the unfolded input gradient, with all tiles in memory */
+    JW_CONV_FOLD,    /* the input gradient from these columns */
+    JW_CONV_GATHER   /* the input gradient without columns */
 } jw_conv_role;
 
 /* Bytes of workspace. */
 size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role);
 
-/* Compute, with the operands of the kind, what concerns the groups' channels, of which an operand in
- * memory may have more. */
-void jw_conv_forward(const jw_conv *conv, const jw_call *call);
+/* Compute what concerns the groups' channels, of which an operand in memory may have more. `bias`
+ * may be NULL. With `continues`, the sums over input channels go on from what is in memory. */
+void jw_conv_forward(const jw_conv *conv, const float *input, const float *weight,
+                     const float *bias, int continues, float *output, float *workspace);
 void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call);
 
-/* The steps of an input gradient: columns and fold, or pointwise alone. With `continues`, the sums
- * over output channels go on from what is in memory. With the last output channel (`ends`), the bits
- * are those of conv2d.input_gradient. */
+/* The input gradient, in steps: gathered from the output's if the stride is 1 and the image has not
+ * more positions than the result; columns and fold otherwise.
+ * With `continues`, the sums over output channels go on from what is in memory. With all of them, the
+ * bits are those of conv2d.input_gradient. */
+int jw_gathers(const jw_conv *conv);
+void jw_conv_gather(const jw_conv *conv, const float *output_gradient, const float *weight,
+                    int continues, float *input_gradient, float *workspace);
 void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const float *weight,
                      int continues, float *columns, float *workspace);
 void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
                   float *workspace);
-void jw_conv_pointwise(const jw_conv *conv, const float *output_gradient, const float *weight,
-                       int continues, int ends, float *input_gradient, float *workspace);
 
 /* Planes with few output positions are unfolded and folded by a table, which jw_tabulate writes to
  * the workspace, for all tiles. Both functions use the room after it. */
@@ -102,7 +105,7 @@ void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *in
 void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                const float *output, float *stage);
 
-/* The transpose of jw_gather: adds `stage` to `output`. */
+/* The reverse of jw_gather: copies `stage` to `output`. */
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                 const float *stage, float *output);
 

@@ -8,14 +8,12 @@
 typedef struct {
     jw_conv conv;
     jw_index first; /* output channel */
-    int ends;       /* whether the last output channel is in the part */
 } part;
 
 static part part_of(const int32_t *a) {
-    part p = {jw_conv_of(a), a[CONV_ATTRIBUTES], 0};
+    part p = {jw_conv_of(a), a[CONV_ATTRIBUTES]};
     p.conv.group_out = a[CONV_ATTRIBUTES + 1];
     p.conv.is_part = 1;
-    p.ends = p.first + p.conv.group_out == p.conv.out_channels;
     return p;
 }
 
@@ -37,10 +35,9 @@ void jw_conv2d_part_forward(const jw_call *call) {
         jw_take_over(output, call->reads[2 + p.conv.has_bias],
                      p.conv.batch * p.conv.out_channels * p.conv.out_plane);
     }
-    void *const writes[] = {output + p.first * p.conv.out_plane};
-    jw_call shifted = *call;
-    shifted.writes = writes;
-    jw_conv_forward(&p.conv, &shifted);
+    jw_conv_forward(&p.conv, call->reads[0], call->reads[1],
+                    p.conv.has_bias ? call->reads[2] : NULL, 0, output + p.first * p.conv.out_plane,
+                    call->workspace);
 }
 
 void jw_conv2d_part_input_gradient(const jw_call *call) {
@@ -50,8 +47,8 @@ void jw_conv2d_part_input_gradient(const jw_call *call) {
     if (p.first > 0) {
         jw_take_over(input_gradient, call->reads[2], image_floats(&p.conv));
     }
-    jw_conv_pointwise(&p.conv, output_gradient + p.first * p.conv.out_plane, call->reads[1],
-                      p.first > 0, p.ends, input_gradient, call->workspace);
+    jw_conv_gather(&p.conv, output_gradient + p.first * p.conv.out_plane, call->reads[1],
+                   p.first > 0, input_gradient, call->workspace);
 }
 
 void jw_conv2d_part_columns_gradient(const jw_call *call) {
@@ -97,7 +94,7 @@ size_t jw_conv2d_part_forward_workspace(const int32_t *attributes) {
 }
 
 size_t jw_conv2d_part_input_gradient_workspace(const int32_t *attributes) {
-    return workspace_of(attributes, JW_CONV_POINTWISE);
+    return workspace_of(attributes, JW_CONV_GATHER);
 }
 
 size_t jw_conv2d_part_parameter_gradient_workspace(const int32_t *attributes) {

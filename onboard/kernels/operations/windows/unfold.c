@@ -262,13 +262,11 @@ void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_in
 }
 
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
-                const float *restrict stage, float *restrict output) {
+                const float *stage, float *output) {
     for (jw_index c = 0; c < channels; c++) {
         for (jw_index n = 0; n < tile->images; n++, stage += conv->out_plane) {
-            float *plane = output + output_plane(conv, tile, n, channel + c);
-            for (jw_index i = 0; i < conv->out_plane; i++) {
-                plane[i] += stage[i];
-            }
+            memcpy(output + output_plane(conv, tile, n, channel + c), stage,
+                   (size_t)conv->out_plane * sizeof(float));
         }
     }
 }
