@@ -1,30 +1,93 @@
-"""Comparison of two profiles: the figures that differ beyond their intervals.
+"""Comparison of two profiles: the figures that differ, among hundreds that could by chance.
 
-Two figures differ if their intervals do not overlap. This is stricter than a test at 95 %: of
-measurements of the same quantity, about one in 180 pairs has disjoint confidence intervals
-(Schenker and Gentleman 2001), and fewer have disjoint intervals of a later sitting. If neither
-figure has an interval, any difference counts.
+A later run finds another median where nothing has changed. An interval of a profile says where one
+later sitting lies. A later run's median is taken to deviate as much, though it is of several
+sittings: they follow one another, and share what the hour brings. The difference of two medians is
+then Student's t times the root of both squared spreads (Welch, with the degrees of freedom of
+Satterthwaite), on a logarithmic scale.
+
+Of hundreds of figures, some differ by chance. Those are selected that keep the expected share of
+false ones within 5 %, however the figures depend on one another (Benjamini and Yekutieli 2001,
+theorem 1.3). Where nothing has changed, any is selected in at most 5 % of comparisons. The smallest
+change that a figure still allows is the end of an interval whose coverage accounts for the
+selection (Benjamini and Yekutieli 2005, *False discovery rate-adjusted multiple confidence
+intervals*): it excludes "no change" for selected figures and for no other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from devices.operation import OpSpec
-from devices.profile import Cost, DeviceProfile, Interval, StorageCosts
+from devices.profile import Cost, DeviceProfile, Interval, StepCosts, StorageCosts
 
 Quantity: TypeAlias = Literal["time_s", "energy_j"]
+
+FALSE_DISCOVERY_RATE = 0.05
+"""Largest expected share of false differences among those that are found."""
+
+POWER = 0.9
+"""Probability with which the smallest visible change is found."""
+
+# Degrees of freedom of an interval that does not state them: those of five blocks alone.
+_UNSTATED_FREEDOM = 4.0
+
+# Logarithm of the largest ratio that is told apart from an infinite one.
+_WIDEST = 500.0
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Scale of Student's t on a logarithmic scale, 0 for an exact figure, and its freedom."""
+
+    scale: float
+    freedom: float
+
+    @classmethod
+    def of(cls, interval: Interval) -> _Spread:
+        """The spread of a positive interval."""
+        from scipy.special import stdtrit
+
+        freedom = interval.freedom or _UNSTATED_FREEDOM
+        half = math.log(interval.high / interval.low) / 2
+        return cls(half / float(stdtrit(freedom, 0.975)), freedom)
+
+    def and_of(self, other: _Spread) -> _Spread:
+        """The spread of a difference."""
+        scale = math.hypot(self.scale, other.scale)
+        if scale == 0:
+            return self
+        shares = ((each.scale / scale) ** 2 for each in (self, other))
+        inverse = sum(
+            share**2 / each.freedom for share, each in zip(shares, (self, other), strict=True)
+        )
+        return _Spread(scale, 1 / inverse)
+
+    def reach(self, level: float) -> float:
+        """Half width of an interval that misses with probability ``level``."""
+        from scipy.special import stdtrit
+
+        return min(_WIDEST, self.scale * -float(stdtrit(self.freedom, level / 2)))
+
+    def visible(self, level: float) -> float:
+        """Smallest change that a test at this level finds with the stated power, as a ratio."""
+        from scipy.special import stdtrit
+
+        missed = self.scale * float(stdtrit(self.freedom, POWER))
+        return math.exp(min(_WIDEST, self.reach(level) + missed))
 
 
 @dataclass(frozen=True)
 class Difference:
     """One figure of both profiles.
 
-    ``what`` is an operation's key with its cache state (or "in context"), or a transfer with its
-    size. The intervals are in seconds or joules, as ``quantity`` states.
+    ``what`` is an operation's key with its cache state (or "in context"), an op with its network,
+    or a transfer with its size. The intervals are in seconds or joules, as ``quantity`` states.
     """
 
     what: str
@@ -39,20 +102,46 @@ class Difference:
             return math.inf if self.second.median else 1.0
         return self.second.median / self.first.median
 
-    @property
-    def is_beyond_intervals(self) -> bool:
-        return self.first.high < self.second.low or self.second.high < self.first.low
+    @cached_property
+    def spread(self) -> _Spread | None:
+        """Spread of the ratio's logarithm; None if an interval reaches zero."""
+        if self.first.low == 0 or self.second.low == 0:
+            return None
+        return _Spread.of(self.first).and_of(_Spread.of(self.second))
 
-    @property
-    def least_ratio(self) -> float:
-        """Ratio nearest to 1 that the intervals allow; 1 if they overlap."""
-        if not self.is_beyond_intervals:
-            return 1.0
-        near, far = self.first, self.second
-        numerator, denominator = (
-            (far.low, near.high) if far.low > near.high else (far.high, near.low)
-        )
-        return numerator / denominator if denominator else math.inf
+    @cached_property
+    def p_value(self) -> float:
+        """Probability of such a difference between runs of the same thing.
+
+        It is 0 or 1 for figures that have no logarithm or no interval: these differ if their
+        intervals are disjoint.
+        """
+        if self.spread is None or self.spread.scale == 0:
+            apart = self.first.high < self.second.low or self.second.high < self.first.low
+            return 0.0 if apart else 1.0
+        from scipy.special import stdtr
+
+        deviation = abs(math.log(self.ratio)) / self.spread.scale
+        return 2 * float(stdtr(self.spread.freedom, -deviation))
+
+    def least_ratio(self, level: float) -> float:
+        """Ratio nearest to 1 in the interval that misses with probability ``level``."""
+        if self.spread is None:
+            return self.ratio if self.p_value < level else 1.0
+        change = math.log(self.ratio)
+        return math.exp(math.copysign(max(0.0, abs(change) - self.spread.reach(level)), change))
+
+
+@dataclass(frozen=True)
+class VisibleChange:
+    """Smallest changes that would have been found, as ratios above 1.
+
+    They differ from figure to figure: the smallest, the median and the largest of them.
+    """
+
+    smallest: float
+    median: float
+    largest: float
 
 
 @dataclass(frozen=True)
@@ -69,11 +158,42 @@ class ProfileComparison:
     only_second: tuple[str, ...]
     circumstances: tuple[tuple[str, str, str], ...]
 
-    @property
+    @cached_property
     def differences(self) -> tuple[Difference, ...]:
-        """Figures that differ beyond their intervals, the largest ratio first."""
-        beyond = [figure for figure in self.figures if figure.is_beyond_intervals]
-        return tuple(sorted(beyond, key=_size, reverse=True))
+        """Figures that differ, the largest ratio first."""
+        if not self.figures:
+            return ()
+        from scipy.stats import false_discovery_control
+
+        adjusted = false_discovery_control([each.p_value for each in self.figures], method="by")
+        found = [
+            figure
+            for figure, value in zip(self.figures, adjusted.tolist(), strict=True)
+            if value <= FALSE_DISCOVERY_RATE
+        ]
+        return tuple(sorted(found, key=_size, reverse=True))
+
+    def least_ratio(self, figure: Difference) -> float:
+        """Ratio nearest to 1 that a figure allows; 1 if it does not differ."""
+        return figure.least_ratio(self._level(len(self.differences)))
+
+    def visible(self, changed: int) -> VisibleChange | None:
+        """Smallest changes that would have been found if so many figures had changed alike.
+
+        None if no figure has a spread.
+        """
+        level = self._level(changed)
+        spreads = [each.spread for each in self.figures if each.spread is not None]
+        found = [spread.visible(level) for spread in spreads if spread.scale > 0]
+        if not found:
+            return None
+        return VisibleChange(min(found), statistics.median(found), max(found))
+
+    def _level(self, found: int) -> float:
+        """Level at which single figures are tested if so many are found."""
+        count = len(self.figures)
+        dependence = math.fsum(1 / rank for rank in range(1, count + 1))
+        return FALSE_DISCOVERY_RATE * max(found, 1) / (max(count, 1) * max(dependence, 1.0))
 
 
 def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
@@ -96,6 +216,7 @@ def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
         figures.append(
             Difference("idle for 1 s", "energy_j", first.idle_power_w, second.idle_power_w)
         )
+    figures += _of_steps(first.step_costs, second.step_costs)
     if first.storage is not None and second.storage is not None:
         figures += _of_storage(first.storage, second.storage)
     return ProfileComparison(
@@ -128,6 +249,19 @@ def _of_cost(what: str, one: Cost, other: Cost) -> Iterator[Difference]:
     yield Difference(what, "time_s", one.time_s, other.time_s)
     if one.energy_j is not None and other.energy_j is not None:
         yield Difference(what, "energy_j", one.energy_j, other.energy_j)
+
+
+def _of_steps(first: Sequence[StepCosts], second: Sequence[StepCosts]) -> Iterator[Difference]:
+    """Times of ops in their places. Their joules are these times × the power of all steps."""
+    for step in first:
+        for match in second:
+            if match.network != step.network:
+                continue
+            places = {place.op: place for place in match.places}
+            for place in step.places:
+                if (other := places.get(place.op)) is not None and other.key == place.key:
+                    what = f"{place.op} in a step of {step.network.model}"
+                    yield Difference(what, "time_s", place.time_s, other.time_s)
 
 
 def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:

@@ -158,7 +158,9 @@ class Storage(StrictModel):
     computes.
     """
 
-    medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
+    medium: Literal[
+        "sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "psram", "disk"
+    ]
     path: str | None = None
     driver: str | None = None
     mtd_partition: Name | None = None

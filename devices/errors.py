@@ -76,6 +76,10 @@ class BuildFailed(JoulewrightError):
     exit_code = ExitCode.USAGE
 
 
+class BuildInterrupted(BuildFailed):
+    """The compiler was killed, or could not write. The same build may succeed later."""
+
+
 class SetupMissing(JoulewrightError):
     """A board, or this computer, lacks a program or a writable directory. Nothing was changed."""
 

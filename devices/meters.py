@@ -11,7 +11,7 @@ samples are then placed on the board's clock in one of three ways (``sync``):
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -19,7 +19,33 @@ from devices.documents.document import StrictModel
 from devices.quantities import Count, Name, Port, Positive, WholeNumber
 
 
-class HwmonMeter(StrictModel):
+class _Sensor(StrictModel):
+    """A meter whose reading is the mean power over ``integration_s``.
+
+    A replay needs this time for the energies of single operations.
+    """
+
+    integration_s: Positive | None = None
+
+
+class _Instrument(StrictModel):
+    """An instrument whose sample is the mean power over ``integration_s``, or low-pass filtered.
+
+    The filter is of first order and halves the power of ``bandwidth_hz``. A replay needs one of the
+    two for the energies of single operations.
+    """
+
+    integration_s: Positive | None = None
+    bandwidth_hz: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_response(self) -> Self:
+        if self.integration_s is not None and self.bandwidth_hz is not None:
+            raise ValueError("a meter has at most one of integration_s and bandwidth_hz")
+        return self
+
+
+class HwmonMeter(_Sensor):
     """A sensor with a Linux hwmon driver, identified by driver and rail.
 
     Numbers of hwmon devices are not used, because the kernel assigns them in the order in which the
@@ -41,10 +67,11 @@ class HwmonMeter(StrictModel):
         return self
 
 
-class RaplMeter(StrictModel):
+class RaplMeter(_Sensor):
     """Energy counters of Intel and AMD processors, read through Linux powercap.
 
-    ``domain`` is the name of the zone, such as ``package-0``.
+    ``domain`` is the name of the zone, such as ``package-0``. ``integration_s`` is the time between
+    two changes of the counter.
     """
 
     kind: Literal["rapl"]
@@ -70,7 +97,7 @@ class InaMeter(StrictModel):
     rate_hz: Positive = 100.0
 
 
-class PmicMeter(StrictModel):
+class PmicMeter(_Sensor):
     """The power management chip of a Raspberry Pi 5, which reports volts and amperes of each rail.
 
     It does not measure loads on the 5 V pins and USB ports.
@@ -134,7 +161,7 @@ class SteadySync(StrictModel):
 Sync: TypeAlias = Annotated[GpioSync | MarkerSync | SteadySync, Field(discriminator="kind")]
 
 
-class Ppk2Meter(StrictModel):
+class Ppk2Meter(_Instrument):
     """Nordic Power Profiler Kit II.
 
     In mode ``source`` it supplies the board with ``voltage_v``; in mode ``ampere`` it measures the
@@ -150,7 +177,7 @@ class Ppk2Meter(StrictModel):
     sync: Sync
 
 
-class ScpiMeter(StrictModel):
+class ScpiMeter(_Sensor):
     """A supply or multimeter by its VISA address (``TCPIP::…::SOCKET``, ``ASRL…``, ``USB…``).
 
     ``power_query``, or ``current_query`` with ``voltage_query`` or a fixed ``voltage_v``, is sent
@@ -188,7 +215,7 @@ class ScpiMeter(StrictModel):
         return self
 
 
-class JoulescopeMeter(StrictModel):
+class JoulescopeMeter(_Instrument):
     """Joulescope JS110, JS220 or JS320 on USB; ``serial`` selects one of several."""
 
     kind: Literal["joulescope"]
@@ -197,7 +224,7 @@ class JoulescopeMeter(StrictModel):
     sync: Sync
 
 
-class OtiiMeter(StrictModel):
+class OtiiMeter(_Instrument):
     """Qoitech Otii Arc or Ace through Otii's TCP server.
 
     ``logic_v`` is the voltage of the board's logic, the reference for the Otii's inputs.

@@ -21,6 +21,8 @@ from typing import Literal, TypeAlias
 from devices.documents.limits import whole_number
 from devices.signatures import SIGNATURES, parts
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
+from devices.signatures.tiles import KernelBuild
+from devices.signatures.workspaces import workspace_bytes
 
 __all__ = [
     "ELEMENT_BYTES",
@@ -80,7 +82,7 @@ class OpSpec:
                 )
         spec = cls(kind, tuple(attributes[name] for name in signature.attributes))
         for operand in (*spec.reads, *spec.writes):
-            if operand.elements < 1:
+            if min(operand.shape, default=1) < 1:
                 raise OperationError(f"{spec.key}: {operand.role} has shape {operand.shape}")
         return spec
 
@@ -151,11 +153,12 @@ class OpSpec:
 
         For any operation but a part, that is the operation itself.
         """
-        return OpSpec.of(self.kind, **parts.representative(self.kind, self.attributes))
+        continued = any(operand.role.endswith("_before") for operand in self.reads)
+        return OpSpec.of(self.kind, **parts.representative(self.attributes, continued=continued))
 
     @cached_property
     def as_layer(self) -> OpSpec | None:
-        """The whole operation that does the work of this part; None if this is no part."""
+        """The whole operation that does the work of this part or block; None if this is neither."""
         found = parts.smaller_layer(self.kind, self.attributes)
         return None if found is None else OpSpec.of(found[0], **found[1])
 
@@ -177,6 +180,10 @@ class OpSpec:
         """Bytes read plus bytes written, each operand once."""
         return sum(operand.bytes for operand in (*self.reads, *self.writes))
 
+    def workspace_bytes(self, build: KernelBuild) -> int:
+        """Bytes of workspace that the operation's kernel needs in a build of the kernels."""
+        return workspace_bytes(self.kind, self.attributes, build)
+
     def __str__(self) -> str:
         return self.key
 
@@ -191,7 +198,7 @@ _MAY_BE_ZERO = frozenset(
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
         *("causal", "dropout", "packed", "mask_batch", "mask_heads", "mask_queries"),
-        *("first", "first_input"),
+        *("first", "first_input", "continued", "by_weight", "bound"),
     }
 )
 

@@ -23,6 +23,7 @@ from devices.quantities import (
     NonNegative,
     Positive,
     Size,
+    StatedSlices,
     WholeNumber,
 )
 
@@ -37,12 +38,14 @@ class Interval(StrictModel):
 
     A cost's interval holds what one later sitting measures (:mod:`profiler.statistics`). Other
     intervals are confidence intervals of the median, by the percentile bootstrap. ``low == high ==
-    median`` is a single figure without an interval.
+    median`` is a single figure without an interval. ``freedom``: degrees of freedom of Student's t,
+    whose 95 % quantile is half of the interval on a logarithmic scale; absent where it is not.
     """
 
     median: NonNegative
     low: NonNegative
     high: NonNegative
+    freedom: Positive | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Interval:
@@ -57,7 +60,12 @@ class Interval(StrictModel):
 
     def scaled(self, factor: float) -> Interval:
         """Median and ends multiplied by ``factor``."""
-        return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
+        return Interval(
+            median=self.median * factor,
+            low=self.low * factor,
+            high=self.high * factor,
+            freedom=self.freedom,
+        )
 
 
 class Cost(StrictModel):
@@ -123,8 +131,9 @@ class ProfiledNetwork(StrictModel):
     """A network whose operations were measured: name or file, samples in a step, and optimizer.
 
     ``loss`` was added to a file's network; ``train`` selected the trained parameters, and ``lora``
-    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights of
-    more than ``slices`` bytes were in parts; absent if all were whole.
+    added adapters. The step took its batch in ``accumulate`` parts, absent if in one. Weights and
+    activations larger than ``slices`` were in parts; absent if all layers were whole. ``codecs``:
+    the backward pass read codes of some activations.
     """
 
     model: Name
@@ -133,7 +142,8 @@ class ProfiledNetwork(StrictModel):
     loss: Loss | None = None
     train: tuple[Name, ...] | None = None
     accumulate: Annotated[int, Field(ge=2)] | None = None
-    slices: Count | None = None
+    slices: StatedSlices | None = None
+    codecs: Literal[True] | None = None
     lora: Name | None = None
 
 
@@ -278,11 +288,14 @@ class ComputeRates(StrictModel):
     """Rates of a published profile, in place of costs of operations.
 
     Seconds are FLOP / ``flop_per_s``, joules FLOP / ``flop_per_j``, with the FLOP counts of
-    :mod:`devices.published`.
+    :mod:`devices.published`. ``tiles`` says in which tiles the kernels of this project work on the
+    board, and so how much workspace they need: the small ones of microcontrollers, or large ones.
+    Without it, operations have no workspace.
     """
 
     flop_per_s: Positive
     flop_per_j: Positive
+    tiles: Literal["small", "large"] | None = None
 
 
 class BoardIdentity(StrictModel):
@@ -291,12 +304,14 @@ class BoardIdentity(StrictModel):
     In a published profile, ``model`` and ``memory_bytes`` are from the data sheet.
     ``cpu_frequency_hz`` was set while measuring. ``available_bytes`` is the memory that was
     available for training then: the arena of a microcontroller's firmware, or half of the free
-    memory of a Linux board; absent if it was not read from the board.
+    memory of a Linux board; absent if it was not read from the board. ``shares_ram`` is true if the
+    program keeps what it records about a plan in that memory too, as a microcontroller's does.
     """
 
     model: str
     memory_bytes: Count
     available_bytes: Count | None = None
+    shares_ram: bool | None = None
     serial: str | None = None
     kernel: str | None = None
     cpu: str | None = None
@@ -385,12 +400,27 @@ class Additivity(StrictModel):
         return total / self.step_s.median
 
 
+class GeneralSweep(StrictModel):
+    """Sweep of shapes that networks use, from which the costs of any network are predicted.
+
+    ``operations`` of the profile were drawn with ``seed`` and measured in ``rounds``, the later of
+    them where predictions were least sure, in ``measured_s`` seconds of the ``limit_s``.
+    """
+
+    operations: Count
+    rounds: Count
+    limit_s: Positive
+    measured_s: NonNegative
+    seed: WholeNumber
+
+
 class DeviceProfile(StrictModel):
     """Costs of one board.
 
     ``networks`` are those whose operations were measured; the first one is that of the additivity
     check. Files from before networks were recorded have none. ``step_costs`` are of networks whose
-    training steps were watched, action by action.
+    training steps were watched, action by action. ``general`` describes the sweep of a profile for
+    any network.
     """
 
     end_marked: ClassVar[bool] = True
@@ -408,6 +438,7 @@ class DeviceProfile(StrictModel):
     cost_basis: CacheState = "cold"
     operations: tuple[OperationCost, ...] = ()
     step_costs: tuple[StepCosts, ...] = ()
+    general: GeneralSweep | None = None
     rates: ComputeRates | None = None
     storage: StorageCosts | None = None
     additivity: Additivity | None = None

@@ -111,6 +111,7 @@ def _per_element(flop: int, *sizes: str) -> _Count:
 
 _FORWARD_FLOP: Mapping[str, _Count] = {
     "conv2d": _conv2d,
+    "depthwise_part": _conv2d,
     "linear": _linear,
     "batch_norm": _per_element(2, "batch", "channels", "plane"),
     "relu": _per_element(1, "elements"),
@@ -119,6 +120,7 @@ _FORWARD_FLOP: Mapping[str, _Count] = {
     "add": _per_element(1, "elements"),
     "flatten": _per_element(1, "elements"),
     "dropout": _per_element(1, "elements"),
+    "dropout_part": _per_element(1, "outer", "inner"),
     "max_pool2d": _pool,
     "average_pool2d": _pool,
     "global_average_pool": _per_element(2, "batch", "channels", "plane"),

@@ -6,9 +6,12 @@ overflows, and that a message names the figure instead of what it breaks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from devices.documents.readable import size
 
 MOST_COST = 1e9
 """Most seconds or joules of one execution or transfer: 31 years, 278 kWh."""
@@ -44,3 +47,37 @@ Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
 Label: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LABEL)]
 """Name that stands in messages: of an op, a tensor, a graph, a profile."""
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Most bytes of a weight in a part, and of an activation; None: activations are whole."""
+
+    weights: Count
+    activations: Count | None = None
+
+    @property
+    def stated(self) -> int | str:
+        """Form in documents: ``65536``, or ``65536:16384`` with parts of activations."""
+        return self.weights if self.activations is None else f"{self.weights}:{self.activations}"
+
+    def __str__(self) -> str:
+        of_activations = "" if self.activations is None else f":{size(self.activations)}"
+        return f"{size(self.weights)}{of_activations}"
+
+
+def _slices(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"weights": value}
+    if not isinstance(value, str):
+        return value
+    weights, _, activations = value.partition(":")
+    if not (weights.isdecimal() and activations.isdecimal()):
+        raise ValueError("must be a number of bytes, or two such as 65536:16384")
+    return {"weights": int(weights), "activations": int(activations)}
+
+
+StatedSlices: TypeAlias = Annotated[
+    Slices, BeforeValidator(_slices), PlainSerializer(lambda slices: slices.stated)
+]
+"""Slices in a document."""

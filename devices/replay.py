@@ -16,11 +16,12 @@ from devices.documents.document import StrictModel
 from devices.operation import Phase
 from devices.plan import Observed
 from devices.profile import BoardIdentity, Build, EnergySource, Interval, MeterRecord
-from devices.quantities import Count, NonNegative, Size
+from devices.quantities import MOST, Count, Label, NonNegative, Size
 from devices.wear import Wear
 
 Activity: TypeAlias = Literal["compute", "recompute", "page_out", "page_in"]
 OtherActivity: TypeAlias = Literal["move", "probe", "rows", "wait", "between"]
+OutsideActivity: TypeAlias = Literal["copies", "outside"]
 Reference: TypeAlias = Literal[
     "the unscheduled step on the board",
     "the same plan on this computer",
@@ -146,11 +147,20 @@ class PowerSamples(StrictModel):
 
 
 @dataclass(frozen=True)
+class StepsTogether:
+    """Mean energy of a step over ``steps`` steps, with its 95 % interval."""
+
+    energy_j: Interval
+    steps: int
+
+
+@dataclass(frozen=True)
 class MeasuredReplay:
     """All measurements of a replay that its report uses.
 
     ``memory`` is None on boards without processes, ``power`` if no meter took samples,
-    ``energy_source`` without a meter and a nominal power.
+    ``energy_source`` without a meter and a nominal power, ``together`` if steps have energies of
+    their own, or none.
     """
 
     board: BoardIdentity
@@ -161,6 +171,7 @@ class MeasuredReplay:
     counters: Counters
     memory: ProcessMemory | None = None
     power: PowerSamples | None = None
+    together: StepsTogether | None = None
 
 
 # --- compared -----------------------------------------------------------------------------------
@@ -213,8 +224,8 @@ class ReplayedAction(ScheduledAction):
     """Prediction and measurement of an action.
 
     ``share`` is its part of the measured step. ``start_s`` and ``run_s`` are its start and duration
-    in one representative step, from the start of that step. ``expected_energy_j`` is predicted
-    only: the energy of a single op is too small to measure.
+    in one representative step, from the start of that step. ``expected_energy_j`` is predicted;
+    measured energies are in the report's ``activity_energies``.
     """
 
     time_s: Comparison
@@ -235,6 +246,42 @@ class OtherTime(StrictModel):
     what: OtherActivity
     count: Size
     time_s: Comparison
+
+
+class ActivityEnergy(StrictModel):
+    """Mean power of activities, and their energy in a watched step, with 95 % intervals.
+
+    ``activities`` are cost keys, those of transfers beside operations with the suffix
+    ``BESIDE``, or names of an :class:`OtherTime` or of time after a step: ``copies`` (safety
+    copies) and ``outside`` (until the next step begins). Several could not be told apart, and have
+    one mean power; the longest is first. Of a transfer beside operations it is the power on top of
+    theirs. ``time_s`` is their mean time in a step.
+    """
+
+    activities: tuple[Label, ...]
+    time_s: NonNegative
+    power_w: Interval
+    energy_j: Interval
+
+
+BESIDE = ", beside operations"
+
+
+class ActivityEnergies(StrictModel):
+    """Energies of the activities of a step, from the readings of many steps.
+
+    The ``readings`` of ``steps`` steps were taken in ``blocks``, from whose differences the
+    intervals come. They were ``shift_s`` late on the board's clock; ``condition`` is the condition
+    number of the design (:mod:`replay.energy.regression`).
+    """
+
+    energy_source: EnergySource
+    steps: Count
+    blocks: Count
+    readings: Count
+    shift_s: Annotated[float, Field(ge=-MOST, le=MOST)]
+    condition: NonNegative
+    activities: tuple[ActivityEnergy, ...]
 
 
 class MemoryUse(StrictModel):
@@ -357,7 +404,9 @@ class ReplayReport(StrictModel):
     unwatched steps (over the watched ones if there are no others); ``watched_steps`` were measured
     action by action. ``predicted_energy_source`` is the profile's, ``measured_energy_source`` the
     replay's (on an emulated board, seconds are emulated too). ``energy_j`` is absent if no step has
-    an energy. ``held_out`` is absent if nothing was evaluated. ``limits`` are sentences on what the
+    an energy; it is that of ``energy_steps`` steps together if no single one is long enough for the
+    meter. ``activity_energies`` are those of single operations, absent if the meter cannot give
+    them. ``held_out`` is absent if nothing was evaluated. ``limits`` are sentences on what the
     figures do not cover.
     """
 
@@ -376,6 +425,7 @@ class ReplayReport(StrictModel):
     watched_steps: Count
     time_s: Comparison
     energy_j: Comparison | None = None
+    energy_steps: Count | None = None
     memory: MemoryUse
     storage: StorageUse | None = None
     actions: tuple[ReplayedAction, ...]
@@ -383,6 +433,7 @@ class ReplayReport(StrictModel):
     values: tuple[ValueCheck, ...]
     diagnosis: Diagnosis
     power: PowerSamples | None = None
+    activity_energies: ActivityEnergies | None = None
     unscheduled_s: Interval | None = None
     losses: tuple[float | None, ...] = ()
     held_out: HeldOutScores | None = None

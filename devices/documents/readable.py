@@ -43,3 +43,12 @@ def file_failure(error: OSError) -> str:
     if isinstance(error, IsADirectoryError):
         return f"{path}: this is a directory, but a file is needed here"
     return f"{path}: {error.strerror or error}"
+
+
+def time_words(source: str | None, what: str = "time") -> str:
+    """Head a column of seconds with ``what``, and with the source where they are not measured.
+
+    Seconds are measured even where joules are estimated, except on an emulated board and in
+    published profiles.
+    """
+    return f"{what} ({source})" if source in {"emulated", "published"} else what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from devices.signatures import (
+    blocks,
     broadcasting,
     elementwise,
     matrices,
@@ -10,6 +11,7 @@ from devices.signatures import (
     parts,
     recurrent,
     training,
+    whole_numbers,
     windows,
 )
 from devices.signatures.base import Signature
@@ -22,5 +24,7 @@ SIGNATURES: dict[str, Signature] = {
     **broadcasting.KINDS,
     **recurrent.KINDS,
     **parts.KINDS,
+    **blocks.KINDS,
+    **whole_numbers.KINDS,
     **training.KINDS,
 }

@@ -54,30 +54,6 @@ def _define_function(
 
 
 _define_function("relu", 1, "output")
-
-
-def _signs(a: Attributes) -> Operand:
-    return Operand("signs", (-(-a["elements"] // 32),), "index", 2**31 - 1)
-
-
-# What relu's gradient reads of the output: one bit for each element, 32 in a word.
-define(
-    KINDS,
-    "relu_signs.pack",
-    ELEMENTS,
-    vectors("output"),
-    lambda a: (_signs(a),),
-    per_element(1),
-)
-define(
-    KINDS,
-    "relu_signs.input_gradient",
-    ELEMENTS,
-    lambda a: (_signs(a), vector(a, "output_gradient")),
-    vectors("input_gradient"),
-    per_element(1),
-    in_place={"input_gradient": "output_gradient"},
-)
 _define_function("leaky_relu", 2, "output", ("slope",))  # slope >= 0: signs are kept
 _define_function("clamp", 2, "output", ("lowest", "highest"))
 _define_function("hard_sigmoid", 4, "output")
@@ -96,6 +72,38 @@ _define_function("reciprocal", 2, "output", fill="positive")
 _define_function("square", 2, "input")
 _define_function("square_root", 2, "output", fill="positive")
 _define_function("reciprocal_root", 4, "output", fill="positive")
+
+
+def _bits(a: Attributes) -> Operand:
+    return Operand("bits", (-(-a["elements"] // 32),), "index", 2**31 - 1)
+
+
+# Functions that also write what their gradient needs of the output, a bit for each element.
+for _name, _scalars, _of_gradient in (
+    ("relu", (), ()),
+    ("leaky_relu", ("slope",), ("slope",)),
+    ("clamp", ("lowest", "highest"), ()),
+):
+    define(
+        KINDS,
+        f"{_name}_bits.forward",
+        ELEMENTS,
+        vectors("input"),
+        lambda a: (vector(a, "output"), _bits(a)),
+        per_element(2),
+        in_place={"output": "input"},
+        scalars=_scalars,
+    )
+    define(
+        KINDS,
+        f"{_name}_bits.input_gradient",
+        ELEMENTS,
+        lambda a: (_bits(a), vector(a, "output_gradient")),
+        vectors("input_gradient"),
+        per_element(1),
+        in_place={"input_gradient": "output_gradient"},
+        scalars=_of_gradient,
+    )
 
 _DROPOUT_SCALARS = ("probability", "seed")
 define(  # the mask is a function of seed and position: it is not stored, and recompute repeats it
@@ -118,6 +126,55 @@ define(
     in_place={"input_gradient": "output_gradient"},
     scalars=_DROPOUT_SCALARS,
 )
+_DROPOUT_PART = ("outer", "inner", "distance", "first")
+
+
+def _dropped_part(a: Attributes, role: str) -> Operand:
+    if a["first"] + a["inner"] > a["distance"]:
+        raise OperationError(
+            f"dropout_part: first={a['first']} and inner={a['inner']} exceed"
+            f" distance={a['distance']}"
+        )
+    return matrix(a, role, "outer", "inner")
+
+
+def _define_dropout_part(entry: str, source: str, target: str) -> None:
+    define(
+        KINDS,
+        f"dropout_part.{entry}",
+        _DROPOUT_PART,
+        lambda a: (_dropped_part(a, source),),
+        lambda a: (_dropped_part(a, target),),
+        lambda a: 2 * a["outer"] * a["inner"],
+        in_place={target: source},
+        scalars=_DROPOUT_SCALARS,
+    )
+
+
+# Of a larger tensor: `outer` times `inner` elements, the first of them at `first` and the following
+# ones `distance` elements apart. The mask is that of the whole tensor at these positions.
+_define_dropout_part("forward", "input", "output")
+_define_dropout_part("input_gradient", "output_gradient", "input_gradient")
+
+
+def _define_dropout_rows(entry: str, source: str, target: str) -> None:
+    define(
+        KINDS,
+        f"dropout_rows.{entry}",
+        ("rows", "inner"),
+        lambda a: (matrix(a, source, "rows", "inner"),),
+        lambda a: (matrix(a, target, "rows", "inner"),),
+        lambda a: a["rows"] * a["inner"],
+        in_place={target: source},
+        scalars=("probability", "factor", "seed"),
+    )
+
+
+# One draw for each row: stochastic depth (Huang et al. 2016), where rows are samples, and dropout
+# of channels. The mask is that of ``dropout`` for as many elements as there are rows; what is kept
+# is multiplied by the factor.
+_define_dropout_rows("forward", "input", "output")
+_define_dropout_rows("input_gradient", "output_gradient", "input_gradient")
 define(
     KINDS,
     "add.forward",

@@ -6,12 +6,12 @@ whole operation, wherever it is cut. Parts that write one tensor form a chain: t
 the tensor, and every other part reads it unfinished and continues it, in place where the step
 allows it. Channels that no part has written yet are undefined.
 
-The input gradient of a convolution sums over all output channels before it adds up overlapping
-windows. Parts of it therefore sum in ``columns``, which has an element for each input channel, tap
-and output position, and ``conv2d_part.fold`` adds up the windows afterwards. Both may be limited to
-a range of ``inputs`` input channels from ``first_input`` on, for which ``columns`` is smaller.
-Where :func:`is_pointwise` holds, windows do not overlap, and ``conv2d_part.input_gradient`` does
-without columns.
+The input gradient of a convolution that keeps the size of its image is gathered: every element is
+one sum over the output channels and, within a channel, the taps. For all others
+(:func:`needs_columns`), all output channels are summed before overlapping windows are added up.
+Parts then sum in ``columns``, which has an element for each input channel, tap and output position,
+and ``conv2d_part.fold`` adds up the windows afterwards. Both may be limited to a range of
+``inputs`` input channels from ``first_input`` on, for which ``columns`` is smaller.
 """
 
 from __future__ import annotations
@@ -34,50 +34,72 @@ _WHOLE_KINDS: Mapping[str, str] = {
     for family in ("conv2d", "linear")
     for entry in ("forward", "input_gradient", "parameter_gradient")
 }
+_WHOLES = {**windows.KINDS, **matrices.KINDS}
 _COLUMNS = "conv2d_part.columns_gradient"
 _SIZES = {"conv2d": "out_channels", "linear": "out_features"}
 _PARAMETERS = frozenset({"weight", "bias", "weight_gradient", "bias_gradient"})
 
 
 def whole_kind(kind: str) -> str | None:
-    """Kind of the operation whose products a kind computes in parts, or None."""
-    return "conv2d.input_gradient" if kind == _COLUMNS else _WHOLE_KINDS.get(kind)
+    """Kind of the operation whose products a kind computes in parts or blocks, or None."""
+    family, _, entry = kind.partition(".")
+    whole, _, cut = family.rpartition("_")
+    if whole not in _SIZES or cut not in {"part", "block"} or entry == "fold":
+        return None
+    return f"{whole}.{'input_gradient' if entry == 'columns_gradient' else entry}"
 
 
-def is_pointwise(a: Attributes) -> bool:
-    """Whether a convolution's windows are single elements, and each element is in one window."""
-    sizes = ("kernel_height", "kernel_width", "stride_height", "stride_width")
-    pads = ("pad_top", "pad_bottom", "pad_left", "pad_right")
-    return all(a[size] == 1 for size in sizes) and not any(a[pad] for pad in pads)
+def needs_columns(a: Attributes) -> bool:
+    """Whether the input gradient of a convolution is summed in columns and folded.
+
+    With a stride of 1 and enough padding it is gathered from the output gradient instead, which
+    takes a product for every position of the input, and not of the output.
+    """
+    strides = a["stride_height"], a["stride_width"]
+    image, result = (operand.elements for operand in (_WHOLE.writes(a)[0], _WHOLE.reads(a)[0]))
+    return strides != (1, 1) or image * a["out_channels"] > result * a["in_channels"]
 
 
-def _require_part(family: str, a: Attributes) -> None:
-    size = _SIZES[family]
-    _require_range(family, a, ("first", "channels", size))
-    _require_ungrouped(family, a)
-
-
-def _require_ungrouped(family: str, a: Attributes) -> None:
-    if a.get("groups", 1) != 1:
-        raise OperationError(f"{family}_part: groups={a['groups']}; only groups=1 can be cut")
-
-
-def _require_range(family: str, a: Attributes, names: tuple[str, str, str]) -> None:
-    first, count, size = names
-    if a[first] + a[count] > a[size]:
+def require_gathered(kind: str, a: Attributes) -> None:
+    """Raise :class:`OperationError` unless a kind is the one for a convolution's windows."""
+    family, _, entry = kind.partition(".")
+    if family.startswith("conv2d") and entry == "input_gradient" and needs_columns(a):
         raise OperationError(
-            f"{family}_part: {first}={a[first]} and {count}={a[count]} exceed {size}={a[size]}"
+            f"{kind}: the result has fewer positions than the image; use"
+            f" {family}.columns_gradient and conv2d_part.fold"
+        )
+    if entry in {"columns_gradient", "fold"} and not needs_columns(a):
+        raise OperationError(
+            f"{kind}: the result has as many positions as the image; use {family}.input_gradient"
         )
 
 
-def _before(written: Operand) -> Operand:
+def _require_part(family: str, a: Attributes) -> None:
+    require_range(f"{family}_part", a, (*PART, _SIZES[family]))
+    require_ungrouped(f"{family}_part", a)
+
+
+def require_ungrouped(family: str, a: Attributes) -> None:
+    if a.get("groups", 1) != 1:
+        raise OperationError(f"{family}: groups={a['groups']}; only groups=1 can be cut")
+
+
+def require_range(family: str, a: Attributes, names: tuple[str, str, str]) -> None:
+    first, count, size = names
+    if a[first] + a[count] > a[size]:
+        raise OperationError(
+            f"{family}: {first}={a[first]} and {count}={a[count]} exceed {size}={a[size]}"
+        )
+
+
+def before(written: Operand) -> Operand:
     """A written operand as the parts before have left it."""
     return Operand(f"{written.role}_before", written.shape)
 
 
 def _define_part(kind: str, whole_kind: str) -> None:
     family, _, entry = whole_kind.partition(".")
-    whole = {**windows.KINDS, **matrices.KINDS}[whole_kind]
+    whole = _WHOLES[whole_kind]
     continues = entry != "parameter_gradient"
 
     def cut(a: Attributes, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
@@ -89,13 +111,9 @@ def _define_part(kind: str, whole_kind: str) -> None:
 
     def reads(a: Attributes) -> tuple[Operand, ...]:
         _require_part(family, a)
-        if kind == "conv2d_part.input_gradient" and not is_pointwise(a):
-            raise OperationError(
-                f"{kind}: windows overlap or skip elements; use conv2d_part.columns_gradient"
-                " and conv2d_part.fold"
-            )
-        before = tuple(map(_before, whole.writes(a))) if continues and a["first"] else ()
-        return (*cut(a, whole.reads(a)), *before)
+        require_gathered(kind, a)
+        chained = tuple(map(before, whole.writes(a))) if continues and a["first"] else ()
+        return (*cut(a, whole.reads(a)), *chained)
 
     written = "output" if entry == "forward" else "input_gradient"
     define(
@@ -117,23 +135,31 @@ for _kind, _whole_kind in _WHOLE_KINDS.items():
 _WHOLE = windows.KINDS["conv2d.input_gradient"]
 
 
+def columns(a: Attributes, role: str, inputs: int) -> Operand:
+    """Unfolded gradient of so many input channels; empty if the window exceeds the image."""
+    batch, _, height, width = _WHOLE.reads(a)[0].shape
+    positions = batch * max(height, 0) * max(width, 0)
+    return Operand(role, (inputs * a["kernel_height"] * a["kernel_width"], positions))
+
+
 def _columns(a: Attributes, role: str) -> Operand:
-    _require_range("conv2d", a, ("first_input", "inputs", "in_channels"))
-    positions = _WHOLE.reads(a)[0].elements // a["out_channels"]
-    return Operand(role, (a["inputs"] * a["kernel_height"] * a["kernel_width"], positions))
+    require_range("conv2d_part", a, ("first_input", "inputs", "in_channels"))
+    return columns(a, role, a["inputs"])
 
 
 def _columns_reads(a: Attributes) -> tuple[Operand, ...]:
     _require_part("conv2d", a)
+    require_gathered(_COLUMNS, a)
     gradient, weight = _WHOLE.reads(a)
     rows = Operand(weight.role, (a["channels"], *weight.shape[1:]))
     return (gradient, rows, *((_columns(a, "columns_before"),) if a["first"] else ()))
 
 
 def _fold_reads(a: Attributes) -> tuple[Operand, ...]:
-    _require_ungrouped("conv2d", a)
-    before = tuple(map(_before, _WHOLE.writes(a))) if a["first_input"] else ()
-    return (_columns(a, "columns"), *before)
+    require_ungrouped("conv2d_part", a)
+    require_gathered("conv2d_part.fold", a)
+    chained = tuple(map(before, _WHOLE.writes(a))) if a["first_input"] else ()
+    return (_columns(a, "columns"), *chained)
 
 
 define(
@@ -162,17 +188,13 @@ define(
 )
 
 
-def representative(kind: str, a: Attributes) -> Attributes:
+def representative(a: Attributes, *, continued: bool) -> Attributes:
     """Attributes of the operation that is measured for all that do the same work elsewhere.
 
-    A part that continues a result is represented by the second one of its size, every other by the
-    first.
+    A part that continues a result (``continued``) is represented by the second one of its size,
+    every other by the first.
     """
-    if kind not in KINDS:
-        return a
     found = dict(a)
-    operands = {operand.role for operand in KINDS[kind].reads(a)}
-    continued = any(role.endswith("_before") for role in operands)
     for first, count in (PART, INPUT_RANGE):
         if first in a:
             found[first] = 0
@@ -182,15 +204,16 @@ def representative(kind: str, a: Attributes) -> Attributes:
 
 
 def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
-    """Kind and attributes of a layer's operation with as many channels as a part has.
+    """Kind and attributes of a layer's operation with as many channels as a part or block has.
 
-    None for what is no part, and for a fold, which no operation of a layer is.
+    None for what is neither, and for a fold, which no operation of a layer is.
     """
     whole = whole_kind(kind)
     if whole is None:
         return None
-    found = {name: value for name, value in a.items() if name not in (*PART, *INPUT_RANGE)}
-    found[_SIZES[whole.partition(".")[0]]] = a["channels"]
+    found = {name: a[name] for name in _WHOLES[whole].attributes}
+    if "channels" in a:
+        found[_SIZES[whole.partition(".")[0]]] = a["channels"]
     if "inputs" in a:
         found["in_channels"] = a["inputs"]
     return whole, found

@@ -47,6 +47,36 @@ define(
     in_place={"logits_gradient": "logits"},
     scalars=_SHARE,
 )
+
+
+def _weighted(a: Attributes) -> tuple[Operand, ...]:
+    weights = Operand("class_weights", (a["classes"],), "positive")
+    return _logits(a), indices(a, "labels", "classes"), weights
+
+
+_WEIGHTED = (*_CROSS_ENTROPY, "by_weight")
+_WEIGHTED_SCALARS = ("share", "smoothing", "ignored")
+# Rows whose label is ``ignored`` do not count. The sum over rows is divided by the weights of their
+# labels (``by_weight``), or by the number of all rows.
+define(
+    KINDS,
+    "weighted_cross_entropy.forward",
+    _WEIGHTED,
+    _weighted,
+    lambda _: (Operand("loss", (1,)),),
+    lambda a: 14 * a["rows"] * a["classes"],
+    scalars=_WEIGHTED_SCALARS,
+)
+define(
+    KINDS,
+    "weighted_cross_entropy.input_gradient",
+    _WEIGHTED,
+    _weighted,
+    lambda a: (_logits(a, "logits_gradient"),),
+    lambda a: 14 * a["rows"] * a["classes"],
+    in_place={"logits_gradient": "logits"},
+    scalars=_WEIGHTED_SCALARS,
+)
 define(
     KINDS,
     "mean_squared_error.forward",

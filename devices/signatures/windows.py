@@ -101,6 +101,30 @@ for _conv, _attributes in (
         _conv_flop,
     )
 
+
+def _require_depthwise(a: Attributes) -> None:
+    if not a["groups"] == a["in_channels"] == a["out_channels"]:
+        raise OperationError(
+            f"depthwise_part: groups={a['groups']}, in_channels={a['in_channels']} and"
+            f" out_channels={a['out_channels']} must be equal"
+        )
+
+
+def _define_depthwise_part(entry: str) -> None:
+    whole = KINDS[f"conv2d.{entry}"]
+
+    def reads(a: Attributes) -> tuple[Operand, ...]:
+        _require_depthwise(a)
+        return whole.reads(a)
+
+    define(KINDS, f"depthwise_part.{entry}", _CONV2D, reads, whole.writes, whole.work_flop)
+
+
+# Some channels of a larger convolution with a group for each channel. Of one channel alone, conv2d
+# would be an ordinary convolution, which sums in another order.
+for _entry in ("forward", "input_gradient", "parameter_gradient"):
+    _define_depthwise_part(_entry)
+
 # The transpose of a convolution that reads the output's shape and writes the input's. The output's
 # size is stated, since several sizes give a convolution the same number of positions.
 _CONV_TRANSPOSE2D = (
@@ -242,6 +266,35 @@ define(
     lambda a: (_pool_output(a, "output_gradient"),),
     lambda a: (_pool_input(a, "input_gradient"),),
     _pool_flop,
+)
+
+_MOST_PLACES = 255
+
+
+def _pool_places(a: Attributes) -> Operand:
+    places = a["kernel_height"] * a["kernel_width"]
+    if places > _MOST_PLACES:
+        raise OperationError(
+            f"max_pool2d_places: a window has {places} places; at most {_MOST_PLACES} have a byte"
+        )
+    return Operand("places", (-(-_pool_output(a).elements // 4),), "index", 1)
+
+
+define(  # also writes the position of each maximum in its window, as a byte
+    KINDS,
+    "max_pool2d_places.forward",
+    _POOL,
+    lambda a: (_pool_input(a),),
+    lambda a: (_pool_output(a), _pool_places(a)),
+    _pool_flop,
+)
+define(
+    KINDS,
+    "max_pool2d_places.input_gradient",
+    _POOL,
+    lambda a: (_pool_places(a), _pool_output(a, "output_gradient")),
+    lambda a: (_pool_input(a, "input_gradient"),),
+    lambda a: _pool_output(a).elements,
 )
 
 _GLOBAL_POOL = ("batch", "channels", "plane")

@@ -90,6 +90,7 @@ def holder(program: str, what: str) -> Iterator[subprocess.Popen[str]]:
         assert process.stdout.readline() == "held\n"
         try:
             yield process
+            process.communicate(timeout=60)  # a killed one's claim on a board counts for minutes
         finally:
             process.kill()
 

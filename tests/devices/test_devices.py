@@ -32,7 +32,7 @@ from devices.documents.document import (
 from devices.errors import InputError
 from devices.library import resolve_profile
 from devices.meters import HwmonMeter
-from devices.operation import SIGNATURES, OpSpec
+from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.profile import (
     AffinePageCost,
     BoardIdentity,
@@ -42,6 +42,7 @@ from devices.profile import (
     StorageCosts,
 )
 from devices.published import load_published, published_flop, published_names
+from tests.support.onboard.kernels import required_sizes
 
 SSH_BOARD = """\
 schema: device/1
@@ -86,6 +87,7 @@ def test_the_catalogue_holds_the_promised_boards() -> None:
         "emulated-m0-flash",
         "emulated-m3-sd",
         "emulated-m4f",
+        "emulated-m4f-psram",
         "jetson-orin-nano",
         "jetson-tx2",
         "local",
@@ -312,7 +314,7 @@ def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
             "medium: sd",
             "medium: floppy",
             "board.yaml: storage.medium: found 'floppy'; allowed: sd, emmc, nvme, ssd, usb,"
-            " nor-flash, nand, qspi-flash, disk",
+            " nor-flash, nand, qspi-flash, psram, disk",
         ),
         (
             "path: ~/pages",
@@ -713,7 +715,8 @@ def test_published_profiles_state_their_source() -> None:
     ],
 )
 def test_rates_are_the_published_ones(name: str, flop_per_s: float, flop_per_j: float) -> None:
-    assert rates(name) == ComputeRates(flop_per_s=flop_per_s, flop_per_j=flop_per_j)
+    found = rates(name)
+    assert (found.flop_per_s, found.flop_per_j) == (flop_per_s, flop_per_j)
 
 
 @pytest.mark.parametrize(
@@ -934,6 +937,8 @@ def test_every_kind_has_a_count() -> None:
         }
         if kind.startswith("rotary."):
             sizes["inner"] = 2
+        required = required_sizes(kind)
+        sizes |= {name: required[name] for name in required.keys() & sizes.keys()}
         spec = OpSpec.of(kind, **sizes)
         assert published_flop(spec) >= 0
 
@@ -1015,3 +1020,14 @@ def test_a_profile_cut_off_between_two_notes_says_that_it_is_cut_off(tmp_path: P
     path.write_text(text[: text.rindex("- ")], encoding="utf-8")
     with pytest.raises(DocumentError, match=r"cut\.yaml: the file is cut off"):
         resolve_profile(str(path))
+
+
+def test_an_operand_without_elements_is_refused_even_if_two_of_its_sizes_are_negative() -> None:
+    with pytest.raises(OperationError, match=r"has shape \(1, 1, -1, -1\)"):
+        OpSpec.of(
+            "max_pool2d.forward",
+            **dict.fromkeys(("batch", "channels", "stride_height", "stride_width"), 1),
+            **dict.fromkeys(("in_height", "in_width"), 3),
+            **dict.fromkeys(("kernel_height", "kernel_width"), 5),
+            **dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 0),
+        )

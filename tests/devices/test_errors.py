@@ -25,10 +25,23 @@ from devices.errors import (
     RequestRefused,
 )
 
-PACKAGES = ("campaigns", "commands", "devices", "networks", "plots", "profiler", "replay", "solver")
+PACKAGES = (
+    "campaigns",
+    "commands",
+    "devices",
+    "networks",
+    "plots",
+    "profiler",
+    "replay",
+    "server",
+    "solver",
+)
 
 NEVER_LEAVE = {
     "ConnectionLostError": "a link's network failure: a Shell tries again, then BoardUnreachable",
+    "Full": "a queue without a place: the server answers 503 with a sentence",
+    "Incomplete": "a node without a tensor is mapped as it is, and refused with a sentence",
+    "NotSeparable": "energies that readings do not determine: the run's report says why",
     "OutOfTime": "the enforced time limit has passed: each phase of a solve returns what it has",
     "NoAnswerError": "a ConnectionLostError",
     "LineDownError": "a serial port's failure: a Wire opens it again, then BoardUnreachable",
@@ -37,6 +50,7 @@ NEVER_LEAVE = {
     "MetadataError": "a PPK2's calibration that cannot be read: then BoardUnreachable",
     "SyncLost": "one block cannot be placed on the board's clock: its windows are void",
     "Unavailable": "a checkpointing baseline fails: the baseline's result reports it",
+    "Refused": "a request to the server: it answers with the status and the sentence",
 }
 """Exceptions that every caller of their module catches, and how."""
 
