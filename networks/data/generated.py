@@ -155,6 +155,8 @@ def _whole_numbers(
                 values[sample] = label
             case "positions":
                 values[sample] = np.arange(math.prod(each.shape)).reshape(each.shape)
+            case "numbers":
+                values[sample] = 1
             case _:
                 key = (seed, each.name, sample)
                 values[sample] = _tokens(each.shape, bound, label, classes or 1, key)

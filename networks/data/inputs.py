@@ -13,10 +13,11 @@ from devices.signatures.matrices import EMBEDDINGS
 from networks.training import StepOp, TrainingStep
 from networks.training.accumulation import part_of
 
-Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask"]
+Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask", "numbers"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
 otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position.
-``mask``: numbers that are added to scores of attention, -infinity for what is not attended to."""
+``mask``: numbers that are added to scores of attention, -infinity for what is not attended to.
+``numbers``: whole numbers that are computed with, such as 1 for what is attended to."""
 
 
 class DataError(InputError):
@@ -28,13 +29,14 @@ class SampleInput:
     """One input of a sample.
 
     ``shape`` is that of one sample, () for a single number. The values are whole numbers from 0 to
-    ``bound`` - 1, or real numbers if ``bound`` is None.
+    ``bound`` - 1, or real numbers if ``bound`` is None. Labels may also be ``ignored``.
     """
 
     name: str
     use: Use
     shape: tuple[int, ...]
     bound: int | None
+    ignored: int | None = None
 
     @property
     def dtype(self) -> type[np.float32] | type[np.int32]:
@@ -70,13 +72,17 @@ def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
     return found
 
 
+_SAME_NUMBERS = frozenset({"strided_copy.forward", "concat.forward", "to_indices.forward"})
+"""Operations whose results are whole numbers of the input that they come from first."""
+
 _Uses: TypeAlias = list[tuple[StepOp, int]]
 
 
 def _uses(step: TrainingStep) -> dict[str, _Uses]:
     """For each input, the operations that read it and the numbers of the operands.
 
-    Of inputs that belong to parts of the batch, those of the first part stand for all.
+    Those that read parts of an input of whole numbers are among them. Of inputs that belong to
+    parts of the batch, those of the first part stand for all.
     """
     name_of = {
         tensor.name: tensor.name.removesuffix(part_of("", 1, step.accumulate))
@@ -84,10 +90,18 @@ def _uses(step: TrainingStep) -> dict[str, _Uses]:
         if tensor.kind == "input" and tensor.name.endswith(part_of("", 1, step.accumulate))
     }
     uses: dict[str, _Uses] = {name: [] for name in name_of.values()}
+    converted: set[str] = set()
     for op in step.ops:
         for number, read in enumerate(op.reads):
             if read in name_of:
                 uses[name_of[read]].append((op, number))
+        first = op.reads[0] if op.reads else ""
+        if first in name_of and (
+            op.spec.kind == "from_integers.forward"
+            or (first in converted and op.spec.kind in _SAME_NUMBERS)
+        ):
+            converted.add(op.writes[0])
+            name_of[op.writes[0]] = name_of[first]
     return uses
 
 
@@ -97,7 +111,14 @@ def _gathers(step: TrainingStep, op: StepOp) -> bool:
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
     shape = _of_one_sample(step, name)
-    return SampleInput(name, _use(step, uses), shape, _bound(step, uses))
+    ignored = {int(op.scalars["ignored"]) for op, _ in uses if "ignored" in op.scalars}
+    return SampleInput(
+        name,
+        _use(step, uses),
+        shape,
+        _bound(step, uses),
+        ignored.pop() if len(ignored) == 1 else None,
+    )
 
 
 def _bound(step: TrainingStep, uses: _Uses) -> int | None:
@@ -125,6 +146,8 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
             whole = not step.tensor[op.reads[1]].is_table
             samples = step.batch // step.accumulate
             return "positions" if whole and rows == samples * vocabulary else "tokens"
+    if any(op.spec.kind == "from_integers.forward" for op, _ in uses):
+        return "numbers"
     return "features"
 
 

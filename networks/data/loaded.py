@@ -20,6 +20,9 @@ from networks.training import TrainingStep
 _UNREADABLE = (ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
 
 
+_PYTORCH_IGNORES = -100  # by default; then every row counts here
+
+
 def load_batches(path: Path, step: TrainingStep) -> Batches:
     """Read samples from a ``.npz`` file.
 
@@ -77,10 +80,15 @@ def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[
         return _real(where, found)
     if found.dtype.kind not in "iu":
         raise DataError(f"{where} is {found.dtype}; it must be whole numbers, such as int32")
-    outside = found[(found < 0) | (found >= expected.bound)]
+    outside = found[((found < 0) | (found >= expected.bound)) & (found != expected.ignored)]
     if outside.size:
+        also = "" if expected.ignored is None else f", or {expected.ignored}"
+        hint = ""
+        if expected.use == "labels" and outside[0] == _PYTORCH_IGNORES:
+            hint = "; to ignore rows, export cross_entropy with ignore_index, such as -1"
         raise DataError(
-            f"{where} contains {outside[0]}; numbers must be from 0 to {expected.bound - 1}"
+            f"{where} contains {outside[0]}; numbers must be from 0 to {expected.bound - 1}{also}"
+            f"{hint}"
         )
     return found.astype(np.int32)
 

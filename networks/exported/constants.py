@@ -41,7 +41,7 @@ def computed(
 
     Returns:
         The result, which may share memory with the arguments; None if the function is not known,
-        its operands or its result are too large, or the result has another shape.
+        its operands or its result are too large, or the result has another shape or no numbers.
     """
     function = _FUNCTIONS.get(operation)
     sizes = [value.size for value in arguments.values() if isinstance(value, np.ndarray)]
@@ -52,9 +52,10 @@ def computed(
             found = np.asarray(function(arguments, shape))
     except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
         return None  # an argument that is missing, not known here, or not valid
-    if found.shape != shape:
+    if found.shape != shape or found.dtype.kind not in "biuf":
         return None
-    return found if found.dtype == dtype else found.astype(dtype)
+    with np.errstate(all="ignore"):  # what is infinite has no whole number
+        return found if found.dtype == dtype else found.astype(dtype)
 
 
 _Function: TypeAlias = Callable[[Arguments, tuple[int, ...]], Any]
@@ -65,7 +66,7 @@ def _unary(function: Callable[[Array], Any]) -> _Function:
 
 
 def _binary(function: Callable[[Any, Any], Any]) -> _Function:
-    return lambda a, _: function(_weak(a["self"]), _weak(a["other"]))
+    return lambda a, _: function(_weak(a["self"]), _weak(a.get("other", a.get("exponent"))))
 
 
 def _weak(value: Any) -> Any:
@@ -84,11 +85,11 @@ def _divided(a: Arguments, _: object) -> Any:
 
 
 def _filled(value: float) -> _Function:
-    return lambda _, shape: np.broadcast_to(np.float64(value), shape)
+    return lambda _, shape: np.full(shape, value)
 
 
 def _full(a: Arguments, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(np.asarray(a["fill_value"]), shape)
+    return np.full(shape, a["fill_value"])
 
 
 def _range(a: Arguments, shape: tuple[int, ...]) -> Any:
@@ -169,10 +170,10 @@ _OF_ONE: Mapping[str, Callable[[Any], Any]] = {
     **{"bitwise_not": np.invert, "t": np.transpose, "sign": np.sign},
 }
 _SAME = (
-    *("alias.default", "clone.default", "contiguous.default", "detach.default", "to.dtype"),
-    *("lift_fresh_copy.default", "to.dtype_layout", "to.device", "type_as.default", "to.other"),
-    "_to_copy.default",
+    *("alias.default", "contiguous.default", "detach.default", "to.dtype", "to.dtype_layout"),
+    *("to.device", "type_as.default", "to.other"),
 )
+_COPIES = ("clone.default", "lift_fresh_copy.default", "_to_copy.default")
 _FUNCTIONS: Mapping[str, _Function] = {
     **{f"{name}.default": _unary(function) for name, function in _OF_ONE.items()},
     **{
@@ -181,8 +182,8 @@ _FUNCTIONS: Mapping[str, _Function] = {
         for overload in ("Tensor", "Scalar", "Tensor_Scalar", "Tensor_Tensor")
     },
     "pow.Scalar": _binary(np.power),
-    "maximum.default": _binary(np.maximum),
-    "minimum.default": _binary(np.minimum),
+    **dict.fromkeys(("maximum.default", "max.other"), _binary(np.maximum)),
+    **dict.fromkeys(("minimum.default", "min.other"), _binary(np.minimum)),
     "logical_and.default": _binary(np.logical_and),
     "logical_or.default": _binary(np.logical_or),
     **dict.fromkeys(("add.Tensor", "add.Scalar"), _scaled(1)),
@@ -196,6 +197,12 @@ _FUNCTIONS: Mapping[str, _Function] = {
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), _range),
     "linspace.default": lambda a, _: np.linspace(a["start"], a["end"], a["steps"]),
     **dict.fromkeys(_SAME, _unary(lambda x: x)),
+    **dict.fromkeys(_COPIES, _unary(np.copy)),
+    **dict.fromkeys(
+        ("fill.Tensor", "fill.Scalar"), lambda a, _: np.full_like(a["self"], a["value"])
+    ),
+    "zero.default": lambda a, _: np.zeros_like(a["self"]),
+    "copy.default": lambda a, shape: np.broadcast_to(a["src"], shape),
     **dict.fromkeys(
         (
             *("view.default", "reshape.default", "unsqueeze.default", "flatten.using_ints"),
@@ -217,6 +224,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "tril.default": lambda a, _: np.tril(a["self"], a.get("diagonal", 0)),
     "triu.default": lambda a, _: np.triu(a["self"], a.get("diagonal", 0)),
     "flip.default": lambda a, _: np.flip(a["self"], a["dims"]),
+    "roll.default": lambda a, _: np.roll(a["self"], a["shifts"], a.get("dims") or None),
     "cumsum.default": lambda a, _: np.cumsum(a["self"], a["dim"]),
     "diff.default": _difference,
     **dict.fromkeys(("where.self", "where.ScalarOther", "where.ScalarSelf"), _chosen),

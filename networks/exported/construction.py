@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
-from devices.operation import OpSpec
+from devices.operation import Operand, OpSpec
+from devices.signatures.whole_numbers import MOST
 from networks.exported.constants import SHAPE_ONLY, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
@@ -31,7 +33,6 @@ from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
 _ZEROS = {"aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default"}
-FROZEN = "requires_grad_(False) on the parameters before it"
 _T = TypeVar("_T", bound=int | float | str)
 
 
@@ -41,6 +42,21 @@ class Unsupported(InputError):
     def __init__(self, why: str, instead: str = "") -> None:
         super().__init__(why)
         self.instead = instead
+
+
+@dataclass
+class Draws:
+    """Random numbers for the first axes of a tensor: ``value`` with a probability, or else 0.
+
+    ``seed`` is None of an empty tensor, and of numbers that are drawn evenly from ``least`` to
+    ``least`` + 1.
+    """
+
+    shape: tuple[int, ...]
+    seed: int | None = None
+    probability: float = 1.0
+    value: float = 1.0
+    least: float | None = None
 
 
 class Construction:
@@ -62,7 +78,7 @@ class Construction:
         """Tensors that an operation in place has changed."""
         self.kept_constants: dict[str, NDArray[np.float32]] = {}
         """Constants that a layer reads, by the name of their value."""
-        self._constants: dict[str, NDArray[Any]] = {}
+        self._constants = {name: _unchanged(each) for name, each in program.numbers.items()}
         self._same_constants: dict[tuple[tuple[int, ...], bytes], str] = {}
         self._learning: set[str] = set()
         self._weights = weights
@@ -78,14 +94,20 @@ class Construction:
         """Padding that convolutions have taken over: the tensor without it, and the zeros before
         and after it along the last axes."""
         self.dropouts = 0
-        self.updated: set[str] = set()
-        """Statistics that an operation updates."""
+        """Number of operations that draw, each with a seed of its own."""
+        self.draws: dict[str, Draws] = {}
+        """Tensors of random draws, which no layer makes."""
+        self.updated: dict[str, Value] = {}
+        """Statistics that an operation updates, as the last one leaves them."""
         self.booleans: set[str] = set()
         """Inputs and buffers that are true or false."""
         self._layers: set[str] = set()
+        self._indices: set[str] = set()
+        self._converted: dict[tuple[str, bool], Value] = {}
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
-        self._maybe_copied: set[str] = set()
+        self.maybe_copied: set[str] = set()
+        """Stored tensors of which PyTorch may have copies in place of views."""
         self._merged: dict[str, Merged] = {}
         self._reshaped_from: list[tuple[str, str]] = []
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
@@ -131,7 +153,7 @@ class Construction:
         constants.first_name(own)  # refuses a name that is missing
         if constants.meta(own).shape != self.program.tensors[name].shape:
             raise ExportError(f"{self.network.name}: the constant {own} has another shape")
-        self._constants[name] = constants[own]
+        self._constants[name] = _unchanged(constants[own])
 
     # --- constants ----------------------------------------------------------------------------
 
@@ -140,7 +162,7 @@ class Construction:
         if name in self.program.buffers and name not in self._constants:
             if self.views[name].value.name in self.updated:
                 return None
-            self._constants[name] = self._weights[self.program.buffers[name]]
+            self._constants[name] = _unchanged(self._weights[self.program.buffers[name]])
         return self._constants.get(name)
 
     def fold(self, node: Node, operation: str) -> bool:
@@ -149,8 +171,6 @@ class Construction:
         if len(node.outputs) != 1 or any(self.constant(name) is None for name in reads):
             return False
         meta = self.meta(node)
-        if node.is_in_place and self._has_other_reader(node):
-            return False
         dtype = NUMPY.get(meta.dtype)
         if dtype is None:
             return False
@@ -158,13 +178,15 @@ class Construction:
         found = computed(operation, arguments, meta.shape, dtype)
         if found is None:
             return False
+        if node.is_in_place:
+            # All views of the same numbers change; those of the file do not.
+            changed = self.constant(node.reads[0]) if node.reads else None
+            if changed is None or not changed.flags.writeable or changed.shape != found.shape:
+                return False
+            changed[...] = found
+            found = changed
         self._constants[node.outputs[0]] = found
         return True
-
-    def _has_other_reader(self, node: Node) -> bool:
-        """Whether a node in place changes a buffer, or a tensor that later nodes read."""
-        first = node.reads[:1]
-        return bool(set(first) & (self._read_after(node) | {*self.program.buffers}))
 
     def _known(self, argument: Argument) -> Any:
         if isinstance(argument, Reference):
@@ -172,6 +194,23 @@ class Construction:
         if isinstance(argument, tuple):
             return tuple(self._known(part) for part in argument)
         return argument
+
+    def begin_to_compute(self, node: Node, name: str) -> None:
+        """Let a constant, and all views of its numbers, be tensors that operations may change."""
+        base = self._constants[name]
+        while isinstance(base.base, np.ndarray):
+            base = base.base
+        value = self.new_constant(node, "constant", base).value
+        makers = {output: each for each in self.program.nodes for output in each.outputs}
+        start = base.__array_interface__["data"][0]
+        for other, numbers in list(self._constants.items()):
+            if not np.shares_memory(numbers, base):
+                continue
+            place = numbers.__array_interface__["data"][0] - start
+            strides = tuple(stride // base.itemsize for stride in numbers.strides)
+            self.views[other] = View(value, numbers.shape, strides, place // base.itemsize)
+            self.maker[other] = makers[other]
+            del self._constants[other]
 
     def constant_of(self, node: Node, name: str) -> NDArray[Any] | None:
         """The numbers of an argument that is a constant."""
@@ -182,12 +221,23 @@ class Construction:
         """A constant that the program does not state, as a tensor."""
         return self._view_of_constant(f"{node.name}.{part}", numbers.astype(np.float32))
 
+    def known_indices(self, name: str, indices: NDArray[Any]) -> Value:
+        """Constant indices as a tensor that layers can read: whole numbers of 32 bits."""
+        kept = np.ascontiguousarray(indices, np.int32)
+        same = (kept.shape, hashlib.sha256(b"indices" + kept.tobytes()).digest())
+        key = self._same_constants.setdefault(same, f"constants.{name}.indices")
+        self.kept_constants[key] = kept.view(np.float32)
+        self._indices.add(key)
+        return Value(key, kept.shape, "parameter")
+
     def _view_of_constant(self, name: str, numbers: NDArray[Any]) -> View:
         """A constant as a tensor that layers can read, without its repetitions."""
+        if numbers.dtype.kind in "iub" and (not numbers.size or abs(numbers).max() < MOST):
+            numbers = numbers.astype(np.float32)
         if numbers.dtype != np.float32:
             raise Unsupported(f"it computes with the constant {name}, which is not float32")
         once = numbers[tuple(slice(None) if s else slice(1) for s in numbers.strides)]
-        kept = np.ascontiguousarray(once)
+        kept = np.array(once, order="C")
         same = (kept.shape, hashlib.sha256(kept.tobytes()).digest())
         key = self._same_constants.setdefault(same, f"constants.{name}")
         self.kept_constants[key] = kept
@@ -200,6 +250,8 @@ class Construction:
         if name not in self.views:
             numbers = self.constant(name)
             assert numbers is not None, f"nothing has become of {name}"
+            if numbers.size and (numbers == numbers.flat[0]).all():
+                numbers = np.broadcast_to(numbers.flat[0], numbers.shape)
             self.views[name] = self._view_of_constant(name, numbers)
         return self.views[name]
 
@@ -213,6 +265,8 @@ class Construction:
 
     def meta(self, node: Node) -> TensorMeta:
         """Layout of the node's first output in the program."""
+        if not node.outputs:
+            raise Unsupported("it has no result")
         return self.program.tensors[node.outputs[0]]
 
     def view(self, node: Node, name: str) -> View:
@@ -253,9 +307,6 @@ class Construction:
         return copy
 
     def _copied(self, node: Node, view: View) -> Value:
-        name = view.value.name
-        if view.value.kind == "input" and self.program.tensors[name].dtype != FLOAT32:
-            raise Unsupported(f"it reads the input {name} in another order or in part")
         spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
@@ -348,22 +399,73 @@ class Construction:
         scalars: Mapping[str, float] | None = None,
         part: str = "",
     ) -> Value:
-        """Append an operation and return its first output. ``part`` names one of several."""
+        """Append an operation and return its first output. ``part`` names one of several.
+
+        Whole numbers of an input become real ones where they are computed with, and these become
+        indices where an operation takes such.
+        """
+        reads = tuple(
+            self._as_taken(node, spec, operand, value)
+            for operand, value in zip(spec.reads, reads, strict=True)
+        )
         learns = any(each.trained or each.name in self._learning for each in reads)
-        if learns and node.without_gradient:
-            raise Unsupported("it stops a gradient (torch.no_grad)", FROZEN)
         for operand, value in zip(spec.reads, reads, strict=True):
             if value.name in self.booleans and operand.role != "mask":
                 raise Unsupported(f"it computes with {value.name}, which is true or false")
+            if value.name in self.draws:
+                raise Unsupported(
+                    f"it computes with {value.name}, which is drawn at random or empty",
+                    "a product of a tensor with it, drawn for its first axes",
+                )
         name = self._layer_name(node, part)
         output = self.network.append(name, spec, reads, shape=shape, scalars=scalars)
-        if learns:
+        if node.without_gradient:
+            self.network.stop_gradient()
+        elif learns:
             self._learning.update(value.name for value in self.network.layers[-1].writes)
         return output
+
+    def _as_taken(self, node: Node, spec: OpSpec, operand: Operand, value: Value) -> Value:
+        """The operand as real numbers or as indices, whichever the operation takes."""
+        takes_indices = operand.fill == "index"
+        if spec.family == "from_integers" or takes_indices == self.has_integers(value):
+            return value
+        made = self._converted.get((value.name, takes_indices))
+        if made is None:
+            if takes_indices:
+                # A loss knows by itself which labels do not count.
+                bound = 0 if spec.family == "weighted_cross_entropy" else operand.index_bound
+                kind = OpSpec.of("to_indices.forward", elements=value.elements, bound=bound)
+            else:
+                kind = OpSpec.of("from_integers.forward", elements=value.elements)
+            part = "indices" if takes_indices else "numbers"
+            made = self.layer(node, kind, (value,), shape=value.shape, part=part)
+            if takes_indices:
+                self.network.stop_gradient()
+                self._indices.add(made.name)
+            self._converted[value.name, takes_indices] = made
+        return Value(made.name, value.shape, made.kind)
+
+    def has_integers(self, value: Value) -> bool:
+        """Whether a tensor holds whole numbers of 32 bits."""
+        known = self.program.tensors.get(value.name) if value.kind == "input" else None
+        is_input = known is not None and known.dtype == INT64
+        return is_input or value.name in self._indices
 
     def has_gradient(self, view: View) -> bool:
         """Whether a tensor depends on something that is trained."""
         return view.value.trained or view.value.name in self._learning
+
+    def detached(self, node: Node, view: View) -> View:
+        """The tensor without a gradient, also if what is trained is chosen later.
+
+        An operation in place changes both.
+        """
+        if view.value.kind == "input" or view.value.name in self.kept_constants:
+            return view
+        same = self.network.detach(self._layer_name(node, "detached"), view.value)
+        self._reshaped_from.append((same.name, view.value.name))
+        return view.of(same)
 
     def _layer_name(self, node: Node, part: str) -> str:
         alone = node.is_leaf and self._per_module.get(node.module) == 1
@@ -382,7 +484,7 @@ class Construction:
 
         Here they share the stored tensors, which an operation in place must not change then.
         """
-        self._maybe_copied.update(view.value.name for view in views)
+        self.maybe_copied.update(view.value.name for view in views)
         self.bind(node, *views)
 
     def merged(self, node: Node, name: str = "") -> Merged | None:
@@ -416,6 +518,10 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
+        if node.without_gradient:
+            if node.is_in_place and self.has_gradient(self.subject(node)):
+                raise Unsupported("it changes a tensor in place without a gradient (torch.no_grad)")
+            views = tuple(self.detached(node, view) for view in views)
         if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
@@ -430,13 +536,13 @@ class Construction:
             raise Unsupported(f"it changes the {overwritten.value.kind} {changed}")
         if not overwritten.has_all or result.strides != overwritten.strides:
             raise Unsupported("it changes a part of a tensor in place", "its form not in place")
-        same = self._views_of(changed)
+        same = self.views_of_stored(changed)
         twins = [set(pair) - {changed} for pair in self._reshaped_from if changed in pair]
-        copies = {name for pair in twins for each in pair for name in self._views_of(each)}
-        if changed in self._maybe_copied or copies:
-            shared = same if changed in self._maybe_copied else set()
+        copies = {name for pair in twins for each in pair for name in self.views_of_stored(each)}
+        if changed in self.maybe_copied or copies:
+            shared = same if changed in self.maybe_copied else set()
             others = (shared | copies) - set(node.reads[:1])
-            if others & self._read_after(node):
+            if others & self.read_after(node):
                 raise Unsupported(
                     "it changes a tensor in place, and another that may be a copy is read later",
                     "its form not in place",
@@ -448,11 +554,11 @@ class Construction:
         for name in same | stale:
             self._merged.pop(name, None)
 
-    def _views_of(self, stored: str) -> set[str]:
+    def views_of_stored(self, stored: str) -> set[str]:
         """Tensors of the program that are views of a stored one."""
         return {name for name, view in self.views.items() if view.value.name == stored}
 
-    def _read_after(self, node: Node) -> set[str]:
+    def read_after(self, node: Node) -> set[str]:
         """Tensors that nodes after this one read."""
         later = self.program.nodes[self._position[node.name] + 1 :]
         return {name for each in later for name in each.reads}.union(self.program.outputs)
@@ -463,6 +569,13 @@ class Construction:
         for name in node.outputs:
             shape = tuple(max(1, size) for size in self.program.tensors[name].shape)
             self.views[name] = View.whole(Value(name, shape, "activation"))
+
+
+def _unchanged(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers, which no operation in place may change."""
+    view = numbers.view()
+    view.flags.writeable = False
+    return view
 
 
 def copied_elements(view: View) -> dict[str, int]:

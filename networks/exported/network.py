@@ -17,6 +17,7 @@ import numpy as np
 from devices.operation import ELEMENT_BYTES, Loss, OperationError
 from networks.exported.archive import Archive
 from networks.exported.construction import Construction, Unsupported
+from networks.exported.decompositions import decomposed
 from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
@@ -70,6 +71,7 @@ def network_of(
             f"{path}: the graph has {len(program.nodes)} operations; at most {MOST_NODES} are"
             " allowed"
         )
+    program = decomposed(program)
     network = Network(path.name, _batch(program))
     construction = Construction(network, program, weights, constants)
     found = [refusal for node in program.nodes if (refusal := _map(construction, node))]

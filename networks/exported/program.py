@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from devices.documents.explain import explain
@@ -21,7 +22,7 @@ from networks.exported.inlining import WITHOUT_GRADIENT, inlined
 from networks.exported.schema import Document, MetaDocument, NodeDocument, Versioned
 
 SCHEMA_MAJOR = 8
-FLOAT32, INT64, BOOL = 7, 5, 12
+FLOAT32, INT64, INT32, BOOL = 7, 5, 4, 12
 _DTYPES = {
     **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32"},
     **{8: "float64", 9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16"},
@@ -110,7 +111,8 @@ class Program:
     """A graph with its inputs. Nodes whose results nothing needs are left out.
 
     ``parameters``, ``buffers`` and ``constants`` map tensors to the module's names. The module's
-    state has no constants: tensors of its source, and buffers that are not persistent.
+    state has no constants: tensors of its source, and buffers that are not persistent. ``numbers``
+    are constants that the file does not have.
     """
 
     nodes: tuple[Node, ...]
@@ -120,6 +122,7 @@ class Program:
     constants: Mapping[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    numbers: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 def read_program(archive: Archive) -> Program:

@@ -6,10 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from devices.claims.scratch import ScratchDirectory
 from networks.exported.errors import ExportError
 
 _SOURCE = re.compile(r"(?P<path>.+\.py):(?P<function>[A-Za-z_]\w*)")
@@ -59,8 +59,8 @@ def exported(word: str, folder: Path) -> str:
         raise ExportError(f"{source}: there is no such file; {word} is FILE.py:FUNCTION")
     target = folder / f"{source.stem}.{function}.pt2"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        fresh = Path(temporary, target.name)
+    with ScratchDirectory(folder, ".export-") as scratch:
+        fresh = scratch.path / target.name
         _run(word, [_interpreter(), "-c", _PROGRAM, str(source), function, str(fresh)])
         fresh.replace(target)
     return str(target)

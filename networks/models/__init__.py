@@ -1,5 +1,11 @@
 """Built-in networks, by the names used on the command line."""
 
-from networks.models.registry import ModelError, build_model, model_names, step_of
+from networks.models.registry import (
+    ModelError,
+    build_model,
+    model_names,
+    profiled_network,
+    step_of,
+)
 
-__all__ = ["ModelError", "build_model", "model_names", "step_of"]
+__all__ = ["ModelError", "build_model", "model_names", "profiled_network", "step_of"]

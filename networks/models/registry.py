@@ -11,10 +11,9 @@ from typing import get_args
 from devices.errors import InputError
 from devices.operation import Loss
 from devices.profile import ProfiledNetwork
-from networks.exported import read_network
+from devices.quantities import Slices
 from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
-from networks.onnx import read_onnx
 from networks.training import (
     Network,
     Optimizer,
@@ -22,6 +21,7 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
+from networks.training.codecs import with_codecs
 from networks.training.lora import Lora, add_adapters
 from networks.training.selection import select_trained
 from networks.training.slicing import sliced
@@ -68,7 +68,8 @@ def build_model(
     train: Sequence[str] | None = None,
     accumulate: int = 1,
     lora: str | None = None,
-    slices: int | None = None,
+    slices: Slices | None = None,
+    codecs: bool = False,
 ) -> TrainingStep:
     """Build one training step of a built-in network, or of one in a file.
 
@@ -88,8 +89,11 @@ def build_model(
         lora: Rank of low-rank adapters, or rank and pattern (``8:*query*``), as
             :class:`~networks.training.lora.Lora` parses it. All else is frozen then, except for
             what ``train`` selects.
-        slices: Most bytes of a weight that an operation has in RAM: layers with larger ones are
-            done in parts (:mod:`networks.training.slicing`). None: all layers are done whole.
+        slices: Most bytes of a weight, and of an activation, that an operation has in RAM: layers
+            with larger ones are done in parts (:mod:`networks.training.slicing`). None: all layers
+            are done whole.
+        codecs: Keep bits and places for the backward pass, where it needs no more of an activation
+            (:mod:`networks.training.codecs`).
 
     Returns:
         The training step.
@@ -121,7 +125,9 @@ def build_model(
     )
     if parameters_in == "storage":
         step = with_parameters_in_storage(step)
-    return step if slices is None else sliced(step, slices)
+    if slices is not None:
+        step = sliced(step, slices)
+    return with_codecs(step) if codecs else step
 
 
 def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingStep:
@@ -135,6 +141,22 @@ def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingS
         train=network.train,
         accumulate=network.accumulate or 1,
         lora=network.lora,
+        codecs=network.codecs or False,
+    )
+
+
+def profiled_network(model: str, step: TrainingStep) -> ProfiledNetwork:
+    """What a profile states of the training step that :func:`build_model` built of ``model``."""
+    return ProfiledNetwork(
+        model=model,
+        batch=step.batch,
+        optimizer=step.optimizer,
+        loss=step.loss,
+        train=step.train,
+        accumulate=step.accumulate if step.accumulate > 1 else None,
+        slices=step.slices,
+        codecs=True if step.codecs else None,
+        lora=step.lora,
     )
 
 
@@ -150,8 +172,12 @@ def _built_in(name: str, batch: int | None) -> Network:
 
 def _from_file(name: str, batch: int | None, loss: Loss | None) -> tuple[Network, NetworkFile]:
     if name.endswith(_ONNX):
+        from networks.onnx import read_onnx
+
         network, file = read_onnx(Path(name), batch, loss)
     else:
+        from networks.exported import read_network
+
         network, file = read_network(Path(name), loss)
     if batch not in {None, network.batch}:
         raise ModelError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from networks.exported.errors import ExportError
 from networks.exported.program import Argument, Node, Program, Reference, TensorMeta
 from networks.exported.refusals import Refusal
 from networks.onnx.folding import FOLDED, folded
+from networks.onnx.layouts import Blocks, Layout
 from networks.onnx.numbers import Numbers, meta_of
 from networks.onnx.operation import OnnxOperation
 from networks.onnx.operations import TRANSLATIONS
@@ -32,12 +33,16 @@ _MOST_STATED = 4096
 
 @dataclass(frozen=True)
 class Translated:
-    """A program with its arrays, and the nodes that could not be translated."""
+    """A program with its arrays, and the nodes that could not be translated.
+
+    ``layouts``: those of parameters that are parts of an initializer, or in another order.
+    """
 
     program: Program
     weights: Numbers
     constants: Numbers
     refusals: Sequence[Refusal]
+    layouts: Mapping[str, Layout]
 
 
 class OnnxGraph:
@@ -49,7 +54,7 @@ class OnnxGraph:
         sets: Sequence[OperatorSetIdProto],
         roles: Roles,
         inputs: Mapping[str, TypeProto],
-        read: set[str],
+        readers: Mapping[str, Collection[str]],
     ) -> None:
         """Begin with the inputs and initializers.
 
@@ -58,17 +63,21 @@ class OnnxGraph:
             sets: Versions of the sets of operations.
             roles: Initializers, by what they are for.
             inputs: Types of the inputs.
-            read: Tensors that any node reads, or the graph returns.
+            readers: Kind and operand of each node that reads a tensor, and the words that stand
+                for outputs of the graph.
         """
         from onnx import numpy_helper
 
-        self._path, self._roles, self._inputs, self._read = path, roles, inputs, read
+        self._path, self._roles, self._inputs, self._readers = path, roles, inputs, readers
         self._sets = list(sets)
         self._version = next((each.version for each in sets if each.domain in _OWN_SETS), 1)
         self._constants: dict[str, NDArray[Any]] = {}
         self._types: dict[str, TypeProto] = {}
         self._unknown: set[str] = set()
+        self._layouts: dict[str, Layout] = {}
+        self._laid_out: dict[str, NDArray[Any]] = {}
         self._nodes: list[Node] = []
+        self._made_at: dict[str, int] = {}
         self._tensors: dict[str, TensorMeta] = {}
         self._refusals: list[Refusal] = []
         self._tensor = numpy_helper.from_array
@@ -93,15 +102,23 @@ class OnnxGraph:
                 raise ExportError(f"{self._path}: nothing makes the output {name!r}")
         used = {name for node in self._nodes for name in node.reads}.union(outputs)
         trained = {name: name for name in self._roles.trained if name in used}
+        laid_out = {_laid(name): name for name in self._laid_out if _laid(name) in used}
         kept = {name: name for name in self._roles.kept if name in used}
         constants = {name: name for name in self._constants if name in used}
-        arrays = {**self._roles.trained, **self._roles.kept}
+        arrays = {**self._roles.trained, **self._roles.kept, **self._laid_out}
+        parameters = {**trained, **laid_out}
         inputs = tuple(self._inputs)
         return Translated(
-            Program(tuple(self._nodes), self._tensors, trained, kept, constants, inputs, outputs),
-            Numbers({name: arrays[name] for name in (*trained, *kept)}, trained),
+            Program(
+                tuple(self._nodes), self._tensors, parameters, kept, constants, inputs, outputs
+            ),
+            Numbers(
+                {name: arrays[name] for name in (*parameters.values(), *kept)},
+                parameters.values(),
+            ),
             Numbers({name: self._constants[name] for name in constants}),
             self._refusals,
+            {name: self._layouts[name] for name in laid_out.values()},
         )
 
     # --- what translations ask for ------------------------------------------------------------
@@ -116,7 +133,43 @@ class OnnxGraph:
 
     def is_read(self, name: str) -> bool:
         """Whether a node reads a tensor, or the graph returns it."""
-        return name in self._read
+        return name in self._readers
+
+    def laid_out(self, name: str, part: str, blocks: Blocks) -> Reference | None:
+        """Blocks of an initializer as a parameter; None if other operations read it too."""
+        own = f"{name}.{part}" if part else name
+        if (known := self._constants.get(name)) is not None:
+            self._define_constant(_laid(own), np.concatenate(blocks(known)))
+            return Reference(_laid(own))
+        array = self._roles.trained.get(name)
+        if array is None or len(set(self._readers[name])) > 1:
+            return None
+        if own not in self._laid_out:
+            if own != name and own in self._types:
+                raise Unsupported(f"another tensor has the name of its part {own}")
+            self._layouts[own] = Layout(name, array.shape, blocks)
+            numbers = self._laid_out[own] = self._layouts[own].read(array)
+            self._tensors[_laid(own)] = meta_of(numbers.dtype, numbers.shape, requires_grad=True)
+        return Reference(_laid(own))
+
+    def state(self, name: str, numbers: NDArray[Any]) -> Reference:
+        """A constant that the file does not have."""
+        self._define_constant(name, numbers)
+        return Reference(name)
+
+    def with_bias(self, product: str, bias: str, total: str) -> bool:
+        """Add a bias to the linear layer without one that made ``product``, if it can have one."""
+        made = self._made_at.get(product)
+        if made is None or bias not in self._roles.trained or len(self._readers[product]) > 1:
+            return False
+        node, shape = self._nodes[made], self.shape(total)
+        if node.target != "aten.linear.default" or "bias" in node.arguments:
+            return False
+        if self.shape(product) != shape or self.shape(bias) != shape[-1:]:
+            return False
+        arguments = {**node.arguments, "bias": Reference(bias)}
+        self._nodes[made] = replace(node, arguments=arguments, outputs=(total,))
+        return True
 
     def append(
         self,
@@ -141,6 +194,7 @@ class OnnxGraph:
             without_gradient=False,
             stated=operation.kind,
         )
+        self._made_at.update(dict.fromkeys(node.outputs, len(self._nodes)))
         self._nodes.append(node)
         return Reference(first)
 
@@ -271,6 +325,11 @@ def _fixed_shape(type_of: TypeProto) -> tuple[int, ...] | None:
     if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in dims):
         return None
     return tuple(dim.dim_value for dim in dims)
+
+
+def _laid(name: str) -> str:
+    """Tensor of a parameter that is laid out for the program."""
+    return f"{name} (laid out)"
 
 
 def _place(name: str) -> str:

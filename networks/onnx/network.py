@@ -19,6 +19,7 @@ from networks.exported.network import MOST_NODES, network_of
 from networks.onnx.file import OnnxFile, array_of
 from networks.onnx.gelu import with_gelus
 from networks.onnx.graph import OnnxGraph
+from networks.onnx.layouts import Restoring
 from networks.onnx.roles import Roles
 from networks.training.network import Network
 from networks.training.step import NetworkFile
@@ -66,16 +67,25 @@ def read_onnx(path: Path, batch: int | None, loss: Loss | None) -> tuple[Network
             outputs = (logits,)
             remark += "; the loss takes what the file's last softmax reads"
     nodes = _needed(nodes, outputs)
-    read = {name for node in nodes for name in node.input}.union(outputs)
     roles = Roles.of(nodes, file.initializers, constants)
     inputs = _inputs(path, graph, batch or 1, file.initializers)
-    translation = OnnxGraph(path, file.model.opset_import, roles, inputs, read)
+    translation = OnnxGraph(path, file.model.opset_import, roles, inputs, _readers(nodes, outputs))
     nodes = [node for node in nodes if constants.keys().isdisjoint(node.output)]
     found = translation.translated(nodes, outputs)
     network, source = network_of(
         path, file.sha256, found.program, found.weights, found.constants, loss, found.refusals
     )
-    return network, replace(source, remark=remark, save=file.save)
+    restored = Restoring(found.layouts) if found.layouts else None
+    return network, replace(source, remark=remark, save=file.save, restored=restored)
+
+
+def _readers(nodes: Sequence[NodeProto], outputs: tuple[str, ...]) -> dict[str, list[str]]:
+    """Kind and operand of each node that reads a tensor; outputs are read too."""
+    found: dict[str, list[str]] = {name: ["output"] for name in outputs}
+    for node in nodes:
+        for position, name in enumerate(node.input):
+            found.setdefault(name, []).append(f"{node.op_type} {position}")
+    return found
 
 
 def _needed(nodes: Sequence[NodeProto], outputs: tuple[str, ...]) -> list[NodeProto]:

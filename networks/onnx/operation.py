@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from networks.exported.construction import Unsupported
 from networks.exported.program import Argument, Reference
+from networks.onnx.layouts import Blocks
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -27,6 +28,18 @@ class Target(Protocol):
 
     def is_read(self, name: str) -> bool:
         """Whether a node reads a tensor, or the graph returns it."""
+
+    def laid_out(self, name: str, part: str, blocks: Blocks) -> Reference | None:
+        """Blocks of an initializer as a parameter; None if other operations read it too.
+
+        ``part`` tells the parameters apart that are made of one initializer.
+        """
+
+    def state(self, name: str, numbers: NDArray[Any]) -> Reference:
+        """A constant that the file does not have."""
+
+    def with_bias(self, product: str, bias: str, total: str) -> bool:
+        """Add a bias to the linear layer without one that made ``product``, if it can have one."""
 
     def append(
         self,

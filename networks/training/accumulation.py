@@ -11,8 +11,13 @@ nothing else.
 over the parts are the loss and the gradients of the whole batch, but for the rounding of another
 order of sums. That holds only if no operation mixes samples. Batch norm in training mode does, as
 its statistics are those of all samples, and so do lookups in the activations of all samples: such
-networks are refused, and so are losses composed of several. Dropout draws other numbers than the
-step as a whole would, as every step draws its own.
+networks are refused. Dropout draws other numbers than the step as a whole would, as every step
+draws its own.
+
+**Composed losses.** What is a sum or mean over samples is, of a part, its share of the whole. It
+stays so through operations that are linear: sums, and products with what depends on no sample.
+Whatever else is added to it, such as a penalty on weights, is added by every part, and therefore
+multiplied by 1 / N. Any other operation on it, such as a root or the product of two, is refused.
 
 **How a part is found.** Every value that depends on an input holds the samples one after the other:
 an input does (samples are its first axis), and an operation on such values writes such a value if
@@ -48,11 +53,12 @@ _SAMPLE_AXIS: Mapping[str, str] = {
     **dict.fromkeys(
         (
             *("linear", "layer_norm", "rms_norm", "softmax", "embedding", "embedding_padded"),
-            "softmax_cross_entropy",
+            *("softmax_cross_entropy", "weighted_cross_entropy"),
         ),
         "rows",
     ),
-    "concat": "outer",
+    **dict.fromkeys(("concat", "cumulative_sum"), "outer"),
+    "to_indices": "elements",
 }
 """Attribute that is proportional to the number of samples, by family.
 
@@ -62,6 +68,9 @@ repeated operand, the first axis that is not 1; of a single matrix product, the 
 
 _REPEATING = ("broadcast_add", "broadcast_multiply", "broadcast_select", "reduce", "rotary")
 _COPYING = ("strided_copy", "pad")
+_SUMS = ("add", "broadcast_add", "concat")
+_PRODUCTS = ("multiply", "broadcast_multiply", "broadcast_select")
+_LINEAR = (*_SUMS, *_COPYING, "add_number", "multiply_number", "reduce", "flatten")
 _AXES = range(6)
 _SEED_STRIDE = 0x85EBCA6B  # odd, and not that of steps (executor.c)
 
@@ -103,6 +112,8 @@ class _Split:
     parts: int
     _of_samples: set[str] = field(default_factory=set)
     """Values that hold the samples one after the other."""
+    _shares: set[str] = field(default_factory=set)
+    """Values of which those of the parts add up to that of the whole batch."""
     _made: dict[str, Layer] = field(default_factory=dict)
     """Layers of values that hold no samples, by the name of the value."""
     _repeated: dict[str, OpSpec] = field(default_factory=dict)
@@ -110,9 +121,14 @@ class _Split:
 
     def layers(self) -> tuple[Layer, ...]:
         found = [self._smaller(layer) for layer in self.network.layers]
+        assert self.network.loss is not None, "the step's derivation has looked"
+        if self.network.loss.name not in self._shares:
+            last = next(each for each in self.network.layers if self.network.loss in each.writes)
+            raise self._mixing(last, "its result depends on no sample")
         return tuple(
-            self._resized(layer, self._repeated.get(layer.writes[0].name, spec))
+            each
             for layer, spec in zip(self.network.layers, found, strict=True)
+            for each in self._replaced(layer, self._repeated.get(layer.writes[0].name, spec))
         )
 
     def _smaller(self, layer: Layer) -> OpSpec:
@@ -120,6 +136,10 @@ class _Split:
         for value in layer.reads:
             if value.kind == "input":
                 self._require_samples(value)
+        if any(value.name in self._shares for value in layer.reads):
+            self._require_linear(layer)
+            self._shares.update(value.name for value in layer.writes)
+            return layer.spec
         if not any(value.name in self._of_samples for value in layer.reads):
             self._made.update((value.name, layer) for value in layer.writes)
             return layer.spec
@@ -141,6 +161,9 @@ class _Split:
     def _divided(self, layer: Layer, axis: str | None) -> OpSpec:
         if layer.spec.family == "batch_norm":
             raise self._mixing(layer, "it normalises with the statistics of all samples")
+        if layer.spec.attributes.get("by_weight"):
+            why = "its mean is divided by the weights of the labels of all samples"
+            raise self._mixing(layer, why)
         if axis is None:
             raise self._mixing(layer, "it is not known to work on each sample by itself")
         a = layer.spec.attributes
@@ -174,14 +197,48 @@ class _Split:
                     raise self._mixing(layer, f"it reads {before.role} of all samples")
             elif value.name not in self._of_samples:
                 self._repeat(layer, value)
-        is_loss = layer.writes[0] == self.network.loss
         for before, after, value in _operands(layer.spec.writes, spec.writes, layer.writes):
             if before.elements != after.elements:
                 self._of_samples.add(value.name)
-            elif not is_loss or not ("share" in layer.scalars or layer.spec.family == "reduce"):
-                composed = "share" in layer.scalars
-                why = f"its {before.role} is one for all samples"
-                raise self._mixing(layer, "the loss is composed of several" if composed else why)
+            elif "share" in layer.scalars or layer.spec.family == "reduce":
+                self._shares.add(value.name)
+            else:
+                raise self._mixing(layer, f"its {before.role} is one for all samples")
+
+    def _require_linear(self, layer: Layer) -> None:
+        """Check that shares of a sum over samples add up after the layer, too."""
+        if any(value.name in self._of_samples for value in layer.reads):
+            raise self._mixing(layer, "it takes a sum over samples to each of them")
+        shares = sum(value.name in self._shares for value in layer.reads)
+        family = layer.spec.family
+        if family not in _LINEAR and not (family in _PRODUCTS and shares == 1):
+            raise self._mixing(layer, "it is not linear, and takes a sum over samples")
+
+    def _replaced(self, layer: Layer, spec: OpSpec) -> Iterator[Layer]:
+        """The layer of a part, after those that make shares of what it adds to shares."""
+        layer = self._resized(layer, spec)
+        if self._shares.isdisjoint(value.name for value in layer.writes) or (
+            self._shares.isdisjoint(value.name for value in layer.reads)
+        ):
+            yield layer
+            return
+        scalars = dict(layer.scalars)
+        if "addend" in scalars:
+            scalars["addend"] = scalars["addend"] / self.parts
+        reads = list(layer.reads)
+        if layer.spec.family in _SUMS:
+            for number, value in enumerate(reads):
+                if value.name not in self._shares:
+                    share = self._share_of(layer, value)
+                    reads[number] = share.writes[0]
+                    yield share
+        yield replace(layer, reads=tuple(reads), scalars=scalars)
+
+    def _share_of(self, layer: Layer, value: Value) -> Layer:
+        name = f"{layer.name}.share_of_{value.name}"
+        spec = OpSpec.of("multiply_number.forward", elements=value.elements)
+        output = Value(f"{name}.{spec.writes[0].role}", value.shape, "activation")
+        return Layer(name, spec, (value,), (output,), {"factor": 1 / self.parts})
 
     def _repeat(self, layer: Layer, value: Value) -> None:
         """Let the layer that repeats something for every sample do so for the samples of a part."""
@@ -200,7 +257,7 @@ class _Split:
         reads = (_resized(v, o) for o, v in zip(spec.reads, layer.reads, strict=True))
         writes = (_resized(v, o) for o, v in zip(spec.writes, layer.writes, strict=True))
         scalars = dict(layer.scalars)
-        if layer.writes[0] == self.network.loss and "share" in scalars:
+        if "share" in scalars and layer.writes[0].name in self._shares:
             scalars["share"] = scalars["share"] / self.parts
         return replace(layer, spec=spec, reads=tuple(reads), writes=tuple(writes), scalars=scalars)
 
@@ -224,6 +281,8 @@ def _sample_axis(spec: OpSpec) -> str | None:
     if spec.family in _REPEATING:
         return next((axis for axis, size in spec.attributes.items() if size > 1), "outer")
     a = spec.attributes
+    if spec.family == "dropout_rows":  # with one row, there is a draw for all samples of a part
+        return "rows" if a["rows"] > 1 else "inner"
     if spec.family == "matmul" and a["batch"] * a["heads"] == 1 and not a["left_transposed"]:
         return "rows"
     return _SAMPLE_AXIS.get(spec.family)

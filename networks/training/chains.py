@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from devices.operation import OpSpec
-from devices.signatures.parts import INPUT_RANGE, PART, is_pointwise
+from devices.signatures.parts import INPUT_RANGE, PART, needs_columns
 from networks.training.step import StepOp
 
 CHANNELS: Mapping[str, str] = {"conv2d": "out_channels", "linear": "out_features"}
@@ -57,7 +57,7 @@ def rounds(op: StepOp, cut: Cut) -> tuple[Round, ...]:
     family, _, entry = op.spec.kind.partition(".")
     if family not in CHANNELS:
         return (Round(tuple(_elements(op, cut, *part) for part in cut.parts)),)
-    if family == "conv2d" and entry == INPUT_GRADIENT and not is_pointwise(op.spec.attributes):
+    if family == "conv2d" and entry == INPUT_GRADIENT and needs_columns(op.spec.attributes):
         return tuple(
             Round(
                 tuple(_columns(op, cut, part, inputs) for part in cut.parts),

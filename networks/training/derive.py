@@ -5,7 +5,8 @@ each reads and writes: an operand named like one of the forward operation is tha
 ``<operand>_gradient`` is its gradient. The gradient of an operand of a sum *is* the gradient of the
 sum: it needs no operation. The gradient operation of a loss takes the loss as the network's; where
 it is a part of a composed one, the result is multiplied by its gradient. A gradient operation may
-read what another one of its layer writes, and then follows it.
+read what another one of its layer writes, and then follows it. A tensor that was detached is the
+same tensor without a gradient, and needs no operation.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -113,6 +114,15 @@ class _Draft:
     def __init__(self) -> None:
         self.ops: list[StepOp] = []
         self.tensors: dict[str, StepTensor] = {}
+        self._same: dict[str, str] = {}
+
+    def detach(self, name: str, same: str) -> None:
+        """State that ``name`` is the tensor ``same``."""
+        self._same[name] = self.stored(same)
+
+    def stored(self, name: str) -> str:
+        """Name of the tensor, which may have been detached."""
+        return self._same.get(name, name)
 
     def tensor(
         self,
@@ -158,16 +168,22 @@ class _Draft:
 def _forward(draft: _Draft, layer: Layer, inputs: Mapping[str, tuple[int, ...]]) -> None:
     mutates = layer.spec.signature.mutates
     for value in layer.reads:
-        if value.name not in draft.tensors:
+        if draft.stored(value.name) not in draft.tensors:
             shape = inputs.get(value.name)
             draft.tensor(value.name, value.elements, value.kind, home="ram", shape=shape)
+    if layer.detaches:
+        draft.detach(layer.writes[0].name, layer.reads[0].name)
+        return
     for value in layer.writes:
         draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)
+    for value in layer.reads:
+        if mutates and draft.tensors[value.name].persist is not None:
+            draft.tensor(value.name, value.elements, value.kind)  # it changes once more
     draft.op(
         layer.name,
         layer.spec,
         "update" if mutates else "forward",
-        tuple(value.name for value in layer.reads),
+        tuple(draft.stored(value.name) for value in layer.reads),
         tuple(value.name for value in layer.writes),
         layer.scalars,
     )
@@ -215,7 +231,7 @@ class _Backward:
 
     def _differentiate(self, layer: Layer) -> None:
         read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}
-        tensor = {role: value.name for role, value in read.items()}
+        tensor = {role: self._draft.stored(value.name) for role, value in read.items()}
         for operand, value in zip(layer.spec.writes, layer.writes, strict=True):
             tensor[operand.role] = value.name
             if value.name in self.gradients:
@@ -348,8 +364,13 @@ def _add_updates(
     parameters = {
         value.name: value for layer in network.layers for value in layer.reads if value.trained
     }
+    if parameters and gradients.keys().isdisjoint(parameters):
+        raise NetworkError(f"{network.name}: no gradient of the loss reaches what is trained")
     for name, parameter in parameters.items():
         if name not in gradients:
+            assert network.loss is not None, "training_step has looked"
+            if network.loss.name in network.depending_on(name):
+                continue  # a stopped gradient: the parameter stays as it is
             raise NetworkError(f"{network.name}: the loss does not depend on {name}")
         due.setdefault(max(last_use[name], made_at[gradients[name]]), []).append(parameter)
     draft.ops = []

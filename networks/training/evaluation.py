@@ -14,7 +14,8 @@ from devices.operation import OpSpec
 from networks.training.network import NetworkError
 from networks.training.step import StepOp, TrainingStep
 
-_DROPOUT = "dropout.forward"
+_DROPOUT = frozenset({"dropout.forward", "dropout_rows.forward"})
+_CLASSIFYING = frozenset({"softmax_cross_entropy.forward", "weighted_cross_entropy.forward"})
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,14 @@ class Evaluation:
         loss: the loss.
         logits: a number for each row and class; None if the loss is not that of a classifier.
         labels: the input with each row's class; None if the loss is not that of a classifier.
+        ignored: label of rows that do not count; None if all count.
     """
 
     step: TrainingStep
     loss: str
     logits: str | None
     labels: str | None
+    ignored: int | None = None
 
 
 def evaluation_of(step: TrainingStep) -> Evaluation:
@@ -41,7 +44,7 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
         NetworkError: The network has no loss.
     """
     statistics = {
-        op.reads[0]: op.reads[2:]
+        op.reads[0]: tuple(step.buffer[name] for name in op.reads[2:])
         for op in step.ops
         if op.spec.kind == "batch_norm.statistics_update"
     }
@@ -51,7 +54,7 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
         if op.phase != "forward":
             continue
         reads = tuple(same.get(name, name) for name in op.reads)
-        if op.spec.kind == _DROPOUT:
+        if op.spec.kind in _DROPOUT:
             same[op.writes[0]] = reads[0]
         else:
             ops.append(_evaluated(replace(op, reads=reads, in_place={}), statistics))
@@ -59,8 +62,8 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
     last = next((op for op in reversed(ops) if kept.intersection(op.writes)), None)
     if last is None:
         raise NetworkError(f"{step.name}: the network has no loss to evaluate")
-    classifies = last.spec.kind == "softmax_cross_entropy.forward"
-    logits, labels = last.reads if classifies else (None, None)
+    logits, labels = last.reads[:2] if _classifies(step, last) else (None, None)
+    ignored = int(last.scalars["ignored"]) if "ignored" in last.scalars else None
     used = {name for op in ops for name in (*op.reads, *op.writes)}
     tensors = tuple(
         replace(tensor, persist="ram") if tensor.name == logits else tensor
@@ -68,8 +71,13 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
         if tensor.name in used
     )
     return Evaluation(
-        replace(step, ops=tuple(ops), tensors=tensors), last.writes[0], logits, labels
+        replace(step, ops=tuple(ops), tensors=tensors), last.writes[0], logits, labels, ignored
     )
+
+
+def _classifies(step: TrainingStep, loss: StepOp) -> bool:
+    """Whether the loss compares logits with an input of class numbers."""
+    return loss.spec.kind in _CLASSIFYING and step.tensor[loss.reads[1]].kind == "input"
 
 
 def _evaluated(op: StepOp, statistics: Mapping[str, tuple[str, ...]]) -> StepOp:

@@ -106,7 +106,13 @@ def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
         phases = [reader.phase for reader in readers[op.reads[1]]]
         layers = {reader.layer for reader in readers[op.reads[0]]}
         is_alone = phases in (["forward"], ["forward", "update"]) and layers == {op.layer}
-        if vocabulary > rows and is_alone and step.tensor[op.reads[1]].kind == "parameter":
+        is_given = step.tensor[op.reads[0]].kind == "input"
+        if (
+            vocabulary > rows
+            and is_alone
+            and is_given
+            and step.tensor[op.reads[1]].kind == "parameter"
+        ):
             yield op
 
 

@@ -4,7 +4,8 @@ An operation in place destroys the tensor that it overwrites, in every schedule,
 never be worth keeping. It is not if nothing else reads it: a schedule can keep the result instead,
 in as many bytes. One other reader is harmless, another gradient operation of the same layer that
 runs before the operation: its result is no larger than what would have to be kept to recompute it.
-Neither is the loss itself, one number that is computed before its gradient.
+So is the loss, which is computed before its gradient: a schedule keeps that one number instead of
+the predictions.
 """
 
 from __future__ import annotations

@@ -63,8 +63,7 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
                     wholes[whole] = _whole(step, operand, tensor, whole, seed)
                 values[name] = wholes[whole]
                 if part is not None:
-                    rows = wholes[whole].reshape(part.whole_rows, -1)[part.range]
-                    values[name] = rows.reshape(operand.shape)
+                    values[name] = part.of(wholes[whole]).reshape(operand.shape)
     return values
 
 
@@ -72,30 +71,32 @@ def _whole(
     step: TrainingStep, operand: Operand, tensor: StepTensor, name: str, seed: int
 ) -> NDArray[np.float32]:
     """Initial values of the tensor ``name``, which is ``tensor``, or of which that is a part."""
-    rows, *rest = operand.shape
-    part = tensor.part
+    part, (rows, *rest) = tensor.part, operand.shape
     if part is None:
         rows = rows // tensor.stretches * tensor.home_stretches
     else:
         rows = rows // part.rows * part.whole_rows
+        columns = rest[0] if rest else rows
+        columns = columns // part.columns * part.whole_columns
+        rows, rest = (rows, [columns, *rest[1:]]) if rest else (columns, rest)
     shape = (rows, *rest)
     kept = None if step.file is None else step.file.initial(name)
-    return _initial(operand, shape, name, seed) if kept is None else kept.reshape(shape)
+    return _initial(operand.role, shape, name, seed) if kept is None else kept.reshape(shape)
 
 
-def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:
-    if operand.role in _CONSTANTS:
-        return np.full(shape, _CONSTANTS[operand.role], np.float32)
-    amplitude = np.float32(math.sqrt(3.0) * _deviation(operand))
+def _initial(role: str, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:
+    if role in _CONSTANTS:
+        return np.full(shape, _CONSTANTS[role], np.float32)
+    amplitude = np.float32(math.sqrt(3.0) * _deviation(role, shape))
     return amplitude * uniform(shape, "initial", seed, name)
 
 
-def _deviation(operand: Operand) -> float:
-    match operand.role:
+def _deviation(role: str, shape: tuple[int, ...]) -> float:
+    match role:
         case "weight" | "hidden_weight":
-            fan_in = math.prod(operand.shape[1:])
+            fan_in = math.prod(shape[1:])
             return math.sqrt(2.0 / fan_in)
         case "table":
             return _EMBEDDING_DEVIATION
-        case role:
+        case _:
             raise NotImplementedError(f"no initial value is known for a {role}")

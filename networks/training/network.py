@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from devices.errors import InputError
@@ -49,13 +49,22 @@ class Value:
 
 @dataclass(frozen=True)
 class Layer:
-    """One operation of the forward pass, with its operands in the signature's order."""
+    """One operation of the forward pass, with its operands in the signature's order.
+
+    ``stops_gradient``: the results count as constants in the backward pass.
+    """
 
     name: str
     spec: OpSpec
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
     scalars: Mapping[str, float]
+    stops_gradient: bool = False
+
+    @property
+    def detaches(self) -> bool:
+        """Whether the result is the operand itself, through which no gradient flows."""
+        return self.stops_gradient and self.spec.family == "flatten"
 
 
 class Network:
@@ -405,6 +414,17 @@ class Network:
         spec = OpSpec.of("flatten.forward", elements=x.elements)
         return self._layer(name, spec, x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
+    def detach(self, name: str, x: Value) -> Value:
+        """Append the value itself, through which no gradient flows."""
+        spec = OpSpec.of("flatten.forward", elements=x.elements)
+        output = self._layer(name, spec, x, shape=x.shape)
+        self.stop_gradient()
+        return output
+
+    def stop_gradient(self) -> None:
+        """Let no gradient flow through the last layer."""
+        self.layers[-1] = replace(self.layers[-1], stops_gradient=True)
+
     def concat(self, name: str, left: Value, right: Value) -> Value:
         """Append a concatenation along the second axis."""
         if left.shape[0] != right.shape[0] or left.shape[2:] != right.shape[2:]:
@@ -556,6 +576,14 @@ class Network:
     def needing_gradients(self) -> set[str]:
         """Tensors that depend on a trained parameter, and therefore need a gradient."""
         found = {value.name for layer in self.layers for value in layer.reads if value.trained}
+        for layer in self.layers:
+            if not layer.stops_gradient and any(value.name in found for value in layer.reads):
+                found.update(value.name for value in layer.writes)
+        return found
+
+    def depending_on(self, name: str) -> set[str]:
+        """A tensor, and those that depend on it, whether or not a gradient flows back."""
+        found = {name}
         for layer in self.layers:
             if any(value.name in found for value in layer.reads):
                 found.update(value.name for value in layer.writes)

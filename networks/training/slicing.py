@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.quantities import Slices
 from networks.kinds import TensorKind
 from networks.training.chains import (
     CHANNELS,
@@ -44,22 +45,28 @@ from networks.training.chains import (
     ranged,
     rounds,
 )
+from networks.training.channels.rewriting import cut_channels
+from networks.training.order import placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
 
 _EVEN_ROWS = 8
 """Parts of more rows have a multiple of this many: matrix products are then faster."""
 
 
-def sliced(step: TrainingStep, slice_bytes: int) -> TrainingStep:
-    """Put the layers of a step whose weights are large into parts.
+def sliced(whole: TrainingStep, slices: Slices) -> TrainingStep:
+    """Put what is large of a step into parts.
 
     Args:
-        step: Training step.
-        slice_bytes: Most bytes of a weight in a part; a part has at least one row.
+        whole: Training step.
+        slices: Most bytes of a weight in a part, and of an activation; a part has at least one row
+            or channel. Layers between parts of activations are cut together with these.
 
     Returns:
         The step in parts, of which ``whole`` is the given step.
     """
+    slice_bytes, step = slices.weights, whole
+    if slices.activations is not None:
+        step = cut_channels(step, slices.activations, slice_bytes)
     weights = dict.fromkeys(_weights(step, slice_bytes))
     groups = [group for name in weights if (group := _Group.of(step, name)) is not None]
     in_groups = {name for group in groups for name in group.ops}
@@ -72,7 +79,7 @@ def sliced(step: TrainingStep, slice_bytes: int) -> TrainingStep:
             cut = group.cut(slice_bytes, most_bytes)
             ops = tuple(_rewritten(ops, group, cut))
             tensors = tuple(_tensors(tensors, group, cut))
-    return replace(step, ops=ops, tensors=tensors, slice_bytes=slice_bytes, whole=step)
+    return replace(step, ops=ops, tensors=tensors, slices=slices, whole=whole)
 
 
 def joined(
@@ -91,8 +98,10 @@ def joined(
             found[name] = value
             continue
         if part.whole not in found:
-            found[part.whole] = np.empty(value.size // part.rows * part.whole_rows, value.dtype)
-        found[part.whole].reshape(part.whole_rows, -1)[part.range] = value.reshape(part.rows, -1)
+            share, whole = part.share
+            found[part.whole] = np.empty(value.size // share * whole, value.dtype)
+        place = part.of(found[part.whole])
+        place[:] = value.reshape(place.shape)
     return found
 
 
@@ -100,7 +109,7 @@ def _weights(step: TrainingStep, slice_bytes: int) -> Iterator[str]:
     for op in step.ops:
         if op.spec.family in CHANNELS and op.phase == "forward":
             weight = step.tensor[op.reads[1]]
-            if weight.kind == "parameter" and weight.bytes > slice_bytes:
+            if weight.kind == "parameter" and weight.part is None and weight.bytes > slice_bytes:
                 yield weight.name
 
 
@@ -187,7 +196,7 @@ def _rewritten(ops: Iterable[StepOp], group: _Group, cut: Cut) -> Iterator[StepO
             gradients.setdefault(op.layer, []).append(op)
             if op.name == last[op.layer]:
                 of_layers.extend(_part_by_part(gradients[op.layer], cut))
-    return iter(_inserted(of_layers, others))
+    return iter(placed(of_layers, others))
 
 
 def _part_by_part(gradients: Sequence[StepOp], cut: Cut) -> Iterator[StepOp]:
@@ -232,21 +241,3 @@ def _tensors(tensors: Iterable[StepTensor], group: _Group, cut: Cut) -> Iterator
                 yield replace(tensor, name=name, part=whole)
         else:
             yield tensor
-
-
-def _inserted(ops: Sequence[StepOp], later: Sequence[StepOp]) -> list[StepOp]:
-    """Insert each operation of ``later`` right after the last one that must come before it.
-
-    That is what writes an operand that it reads, or reads an operand that it overwrites.
-    """
-    writer = {name: op.name for op in (*ops, *later) for name in op.writes}
-    readers: dict[str, list[str]] = {}
-    for op in (*ops, *later):
-        for name in op.reads:
-            readers.setdefault(name, []).append(op.name)
-    place = {op.name: index for index, op in enumerate(ops)}
-    for op in later:
-        before = {writer[name] for name in op.reads if name in writer}
-        before.update(name for overwritten in op.in_place.values() for name in readers[overwritten])
-        place[op.name] = max(place[name] for name in before - {op.name})
-    return sorted((*ops, *later), key=lambda op: place[op.name])

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from devices.documents.readable import size
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
+from devices.quantities import Slices
 from networks.kinds import Optimizer, Place, TensorKind
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,41 @@ class StepOp:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows of a tensor that a step has in parts; ``whole`` names it, with ``whole_rows`` rows."""
+    """Rows, and columns of them, of a tensor that a step has in parts.
+
+    ``whole`` names the tensor. It is [outer, whole_rows, whole_columns, …] in memory; most have no
+    columns, and are not repeated.
+    """
 
     whole: str
     first: int
     rows: int
     whole_rows: int
+    outer: int = 1
+    first_column: int = 0
+    columns: int = 1
+    whole_columns: int = 1
 
     @property
-    def range(self) -> slice:
-        """The part's rows."""
-        return slice(self.first, self.first + self.rows)
+    def axes(self) -> tuple[int, int, int, int]:
+        """Shape of the whole tensor, for ``reshape``."""
+        return self.outer, self.whole_rows, self.whole_columns, -1
+
+    @property
+    def index(self) -> tuple[slice, slice, slice]:
+        """The part in a tensor of shape :attr:`axes`."""
+        rows = slice(self.first, self.first + self.rows)
+        columns = slice(self.first_column, self.first_column + self.columns)
+        return slice(None), rows, columns
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Size of the part and of the whole, in the same unit."""
+        return self.rows * self.columns, self.whole_rows * self.whole_columns
+
+    def of(self, whole: NDArray[_Number]) -> NDArray[_Number]:
+        """The part of a tensor's values, as a view of them."""
+        return whole.reshape(self.axes)[self.index]
 
 
 @dataclass(frozen=True)
@@ -91,6 +117,8 @@ class NetworkFile:
     name counts. ``counters`` names the buffers that count training steps. ``constants`` are tensors
     of the step that the module does not have. ``remark`` says how the network is trained, if that
     is not plain. ``save`` writes the file again with other values, if its format allows it.
+    ``restored`` turns values by the names of tensors into arrays as the file has them, where these
+    differ.
     """
 
     path: Path
@@ -101,6 +129,9 @@ class NetworkFile:
     constants: Mapping[str, NDArray[np.float32]] = field(compare=False)
     remark: str = ""
     save: Callable[[Mapping[str, NDArray[Any]], Path], None] | None = field(
+        default=None, compare=False
+    )
+    restored: Callable[[Mapping[str, NDArray[Any]]], dict[str, NDArray[Any]]] | None = field(
         default=None, compare=False
     )
 
@@ -127,8 +158,9 @@ class TrainingStep:
     absent for a built-in network. ``loss`` was added to the file's network, ``train`` selected the
     trained parameters, and ``lora`` added the ``adapters``; they are None where nobody asked for
     them. ``accumulate`` is the number of parts of the batch, each of which has inputs of its own.
-    ``slice_bytes`` are the most bytes of a weight in a part, and ``whole`` is the same step without
-    such parts; both are None if nobody asked for slices.
+    ``slices`` limits parts of weights and activations; None if all are whole. With ``codecs``, the
+    backward pass reads codes of some activations (:mod:`networks.training.codecs`). ``whole`` is
+    the same step without parts and codes; None if it has neither.
     """
 
     name: str
@@ -143,7 +175,8 @@ class TrainingStep:
     accumulate: int = 1
     lora: str | None = None
     adapters: tuple[Adapter, ...] = ()
-    slice_bytes: int | None = None
+    slices: Slices | None = None
+    codecs: bool = False
     whole: TrainingStep | None = None
 
     @cached_property
@@ -174,12 +207,13 @@ class TrainingStep:
     @cached_property
     def statistics_count(self) -> int:
         """Number of running statistics, which batch norm keeps from step to step untrained."""
-        return sum(
-            self.tensor[name].bytes // ELEMENT_BYTES
+        statistics = {
+            self.buffer[name]
             for op in self.ops
             if op.spec.kind == "batch_norm.statistics_update"
             for name in op.in_place.values()
-        )
+        }
+        return sum(self.tensor[name].bytes // ELEMENT_BYTES for name in statistics)
 
     @cached_property
     def activation_bytes(self) -> int:
@@ -254,5 +288,6 @@ class TrainingStep:
         parts = f", in {self.accumulate} parts" if self.accumulate > 1 else ""
         trained += "" if self.lora is None else f", LoRA {self.lora}"
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
-        home += "" if self.slice_bytes is None else f", slices of {size(self.slice_bytes)}"
+        home += "" if self.slices is None else f", slices of {self.slices}"
+        home += ", with codecs" if self.codecs else ""
         return f"{self.name}, batch {self.batch}{parts}{trained}{home}"

@@ -15,6 +15,7 @@ from networks.models.registry import build_model
 from networks.training import Network, NetworkError, TrainingStep, training_step
 from networks.training.accumulation import part_of, split
 from networks.training.initial import initial_values
+from networks.training.network import Value
 from tests.support.networks.training import (
     Values,
     execute,
@@ -69,6 +70,16 @@ def in_parts(values: Values, step: TrainingStep, parts: int) -> Values:
     return found
 
 
+def small_rooted(batch: int) -> Network:
+    """The root of a mean over the samples."""
+    net = Network("rooted", batch)
+    x = net.linear("fc", net.input("x", batch, 3), 2)
+    error = net.mean_squared_error("error", x, net.input("target", batch, 2))
+    net.loss = net.append("root", OpSpec.of("square_root.forward", elements=1), (error,))
+    net.one = Value("constants.one", (1,), "parameter")
+    return net
+
+
 SEPARATE = {
     "gated": small_gated,
     "hourglass": small_hourglass,
@@ -79,6 +90,7 @@ SEPARATE = {
     "in_place": exported("in_place"),
     "activations": exported("activations"),
     "attending": exported("attending"),
+    "composed_loss": exported("composed_loss"),
     "decoder": exported("decoder"),
     "keywords": exported("keywords"),
     "positions": exported("positions"),
@@ -145,6 +157,13 @@ def test_every_parameter_has_one_update_and_every_part_its_own_dropout() -> None
     assert len(seeds) == len(set(seeds)) == 4
 
 
+def test_every_part_draws_for_its_own_samples() -> None:
+    step = training_step(exported("random_paths")(4), accumulate=2)
+    draws = [op for op in step.ops if op.spec.kind == "dropout_rows.forward"]
+    assert {op.spec.attributes["rows"] for op in draws} == {1, 2, 8}
+    assert len({op.scalars["seed"] for op in draws}) == len(draws)
+
+
 def test_activations_of_one_part_are_made_after_the_backward_pass_of_the_part_before() -> None:
     step = training_step(small_hourglass(4), accumulate=2)
     names = [op.name for op in step.ops]
@@ -154,9 +173,16 @@ def test_activations_of_one_part_are_made_after_the_backward_pass_of_the_part_be
 @pytest.mark.parametrize(
     ("build", "said"),
     [
+        (
+            exported("weighted"),
+            r"cross_entropy.*: its mean is divided by the weights of the labels",
+        ),
         (small_convolutional, r"stem\.norm \(batch_norm\.forward\): it normalises with the stat"),
         (small_mixture, r"input rows has shape \(2,\); its first axis must"),
-        (exported("composed_loss"), "the loss is composed of several"),
+        (
+            small_rooted,
+            r"root \(square_root\.forward\): it is not linear, and takes a sum over samp",
+        ),
         (
             exported("arithmetic"),
             r"broadcast_add\.forward\): it reads shift, which holds no samples",

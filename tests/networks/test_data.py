@@ -337,6 +337,10 @@ def changed(**arrays: Any) -> dict[str, Any]:
             "labels contains -1; numbers must be from 0 to 9",
         ),
         (
+            changed(labels=np.array([0, -100, 1, 3, 4])),
+            "contains -100; .* to 9; to ignore rows, export cross_entropy with ignore_index",
+        ),
+        (
             changed(image=np.full((5, 1, 8, 8), np.nan)),
             "image contains a number that is not finite",
         ),

@@ -54,6 +54,17 @@ def test_evaluation_has_neither_dropout_nor_statistics_of_the_batch() -> None:
     assert {op.phase for op in step.ops} == {"forward"}
 
 
+def test_a_norm_that_is_called_twice_is_evaluated_with_its_statistics() -> None:
+    step = evaluation_of(build_model(str(EXPORTED / "norm_twice.pt2"))).step
+    norms = [op for op in step.ops if op.spec.family == "batch_norm_frozen"]
+    assert [op.reads[3:] for op in norms] == [("norm.running_mean", "norm.running_var")] * 2
+
+
+def test_evaluation_drops_no_paths() -> None:
+    step = evaluation_of(build_model(str(EXPORTED / "random_paths.pt2"))).step
+    assert not [op.name for op in step.ops if op.spec.family == "dropout_rows"]
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_every_network_can_be_evaluated(name: str) -> None:
     step = build_model(name)

@@ -68,7 +68,44 @@ def arrays(**shapes: tuple[int, ...]) -> dict[str, NDArray[Any]]:
 
 NORM = {**arrays(scale=(4,), shift=(4,), mean=(4,)), "variance": np.abs(drawn(4, seed=9))}
 
+
+def recurrent(
+    kind: str, operands: str = "w r b", results: str = "all", ways: int = 1, **attributes: Any
+) -> Case:
+    """A layer of 3 hidden numbers; ``results`` are all states, the last one, and the last cell."""
+    gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind] * 3
+    batch_first = attributes.get("layout", 0) == 1
+    states = (2, ways, 3) if batch_first else (ways, 2, 3)
+    shapes = {"w": (ways, gates, 5), "r": (ways, gates, 3), "b": (ways, 2 * gates)}
+    shapes |= {"h0": states, "c0": states}
+    if ways == 2:
+        attributes["direction"] = "bidirectional"
+    named = [name for name in results.split() if name != "-"]
+    nodes = [
+        node(kind, f"x {operands}", results, hidden_size=3, **attributes),
+        *(node("Reshape", f"{name} rows", f"{name}.rows") for name in named),
+        node("Concat", " ".join(f"{name}.rows" for name in named), axis=0),
+    ]
+    values = {name: drawn(*shapes[name]) for name in operands.split() if name in shapes}
+    lengths = {"lengths": whole(4, 4).astype(np.int32)} if "lengths" in operands else {}
+    shape = (2, 4, 5) if batch_first else (4, 2, 5)
+    return Case(tuple(nodes), {**values, **lengths, "rows": whole(-1, 3)}, shape)
+
+
 CASES: dict[str, Case] = {
+    "an LSTM": recurrent("LSTM"),
+    "an LSTM in both directions with states": recurrent(
+        "LSTM", "w r b lengths h0 c0", "all last cell", ways=2
+    ),
+    "an LSTM of which the last states are read": recurrent("LSTM", "w r", "- last cell"),
+    "a GRU": recurrent("GRU", linear_before_reset=1),
+    "a GRU in both directions, batch first": recurrent(
+        *("GRU", "w r b - h0", "all last"), ways=2, layout=1, linear_before_reset=1
+    ),
+    "a GRU that runs back": recurrent(
+        "GRU", "w r", "all last", direction="reverse", linear_before_reset=1
+    ),
+    "a simple recurrent layer": recurrent("RNN", "w r b - h0", activations=["Tanh"]),
     **{
         kind: Case(one(kind))
         for kind in (
@@ -159,6 +196,17 @@ CASES: dict[str, Case] = {
     "a product with a matrix": Case(
         (node("MatMul", "x w", "a"), node("Add", "a b", "y")), arrays(w=(5, 3), b=(3,)), (2, 4, 5)
     ),
+    "a sum with a product with a matrix": Case(
+        (node("MatMul", "x w", "a"), node("Add", "b a", "y")), arrays(w=(5, 3), b=(3,)), (2, 4, 5)
+    ),
+    "a product with a matrix that is read elsewhere": Case(
+        (node("MatMul", "x w", "a"), node("Add", "a w", "y")), arrays(w=(5, 5)), (5, 5)
+    ),
+    "a product that is read twice": Case(
+        (node("MatMul", "x w", "a"), node("Add", "a b", "s"), node("Mul", "s a", "y")),
+        arrays(w=(5, 3), b=(3,)),
+        (4, 5),
+    ),
     "a product of two tensors": Case(
         (node("Transpose", "x", "t", perm=[0, 2, 1]), node("MatMul", "x t", "y")), {}, (2, 4, 5)
     ),
@@ -188,6 +236,7 @@ CASES: dict[str, Case] = {
     ),
     "the first entries": Case(one("Gather", "at", axis=2), {"at": np.asarray(1, np.int64)}),
     "every second entry": Case(one("Gather", "at", axis=2), {"at": whole(0, 2, 4)}),
+    "entries at uneven places": Case(one("Gather", "at", axis=2), {"at": whole(0, 4, 1, 4)}),
     "zeros around": Case(one("Pad", "sides"), {"sides": whole(0, 0, 1, 0, 0, 1, 0, 2)}),
     "repetitions": Case(one("Tile", "times"), {"times": whole(1, 2, 1, 1)}),
     "an expansion": Case(one("Expand", "to"), {"to": whole(2, 4, 3, 5)}, (2, 4, 1, 5)),
@@ -252,7 +301,9 @@ def stepped(
     (loss,) = (
         made[each.name] for each in step.tensors if each.kind == "activation" and each.persist
     )
-    return step, float(loss[0]), dict(gradients(step, made))
+    found = dict(gradients(step, made))
+    assert step.file is not None
+    return step, float(loss[0]), found if step.file.restored is None else step.file.restored(found)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -460,13 +511,11 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
     content = classifier(
         node("Selu", "x", "a", "/first/Selu"),
         node("Relu", "a", "b"),
-        node("LSTM", "b w r", "c", hidden_size=2),
+        node("LpNormalization", "b", "c"),
         node("Softmax", "x", "d", axis=0),
         node("Pow", "d exponent", "e", "/last/Pow"),
         node("Sum", "c e x", "y"),
         exponent=np.float32(2.5),
-        w=drawn(1, 8, 4),
-        r=drawn(1, 8, 2),
     )
     with pytest.raises(ExportError) as raised:
         build_model(str(saved(path, content)), loss="mse")
@@ -474,7 +523,7 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
     assert first.endswith("3 operations cannot be trained here:")
     assert [line.strip() for line in lines] == [
         "Selu at node /first/Selu: not among the operations that can be trained here",
-        "LSTM at node c: not among the operations that can be trained here",
+        "LpNormalization at node c: not among the operations that can be trained here",
         "Pow at node /last/Pow: its exponent is 2.5; use one of 1, 3, 2.0, 0.5, -0.5, -1.0",
     ]
 
@@ -514,6 +563,20 @@ def test_nodes_that_cannot_be_trained_are_refused(
     content = saved(path, classifier(*nodes, **values))
     with pytest.raises(ExportError, match=why):
         build_model(str(content), loss="mse")
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (recurrent("GRU"), r"before the product \(linear_before_reset=0\); use reset_after=True"),
+        (recurrent("RNN", activations=["Affine"]), "its activations are affine"),
+        (recurrent("LSTM", activations=["Relu", "Tanh", "Tanh"]), "only sigmoid, tanh, tanh"),
+        (recurrent("LSTM", clip=1.0), "it states clip"),
+    ],
+)
+def test_recurrent_layers_of_other_forms_are_refused(case: Case, why: str, path: Path) -> None:
+    with pytest.raises(ExportError, match=why):
+        build_model(str(saved(path, model_of(case))), loss="mse")
 
 
 def _cycle(content: ModelProto) -> None:
@@ -657,6 +720,52 @@ def test_data_elsewhere_is_refused(
 
 
 # --- home again -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["an LSTM in both directions with states", "a GRU that runs back", "a product with a matrix"],
+)
+def test_parameters_go_home_in_the_order_of_the_file(name: str, path: Path) -> None:
+    content = model_of(CASES[name])
+    file = build_model(str(saved(path, content)), loss="mse").file
+    assert file is not None
+    assert file.restored is not None
+    assert file.save is not None
+    restored = file.restored({own: 2 * array for own, array in file.values.items()})
+    before = initializers_of(content)
+    assert restored.keys() == {key for key, each in before.items() if each.dtype == np.float32}
+    for key, array in restored.items():
+        np.testing.assert_array_equal(array, 2 * before[key], err_msg=key)
+    file.save(restored, path)
+    after = initializers_of(ModelProto.FromString(path.read_bytes()))
+    assert all(np.array_equal(after[key], restored[key]) for key in restored)
+
+
+def test_a_product_with_a_matrix_is_a_linear_layer(path: Path, library: KernelLibrary) -> None:
+    """It can have adapters, and its batch can be split."""
+    layers = [node("MatMul", "image w", "a"), node("Add", "a b", "y")]
+    values = {"w": drawn(5, 3), "b": drawn(3)}
+    content = model(layers, [tensor("image", 4, 2, 5)], values, [tensor("y", 4, 2, 3)])
+    saved(path, content)
+    step = build_model(str(path), loss="mse", lora="2")
+    assert {each.name: each.shape for each in step.adapters} == {
+        "w.lora_A.weight": (2, 5),
+        "w.lora_B.weight": (3, 2),
+    }
+    assert trained(build_model(str(path), loss="mse", train=["bias"])) == {"b"}
+    inputs = {"image": drawn(4, 2, 5), "target": drawn(4, 2, 3)}
+    _, loss, found = stepped(path, library, inputs, loss="mse")
+    halves = {
+        f"{key}@{part}": array[2 * part - 2 : 2 * part]
+        for key, array in inputs.items()
+        for part in (1, 2)
+    }
+    _, split_loss, split = stepped(path, library, halves, loss="mse", accumulate=2)
+    assert split_loss == pytest.approx(loss)
+    assert found["w"].shape == (5, 3)
+    for key, gradient in found.items():
+        np.testing.assert_allclose(split[key], gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_a_copy_of_the_file_has_the_trained_values(path: Path, tmp_path: Path) -> None:

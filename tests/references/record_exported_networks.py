@@ -27,8 +27,8 @@ from tests.support.paths import REFERENCES, ROOT
 FOLDER = REFERENCES / "exported"
 STEPS = 3
 _NOT_TRAINED = {
-    *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask"),
-    *("not_products", "stopped", "merged_in_place"),
+    *("predictions", "unsupported", "changed_copy", "dropped"),
+    *("not_products", "merged_in_place", "random_paths"),
 }
 
 
@@ -328,16 +328,91 @@ class Predictions(nn.Module):
 
 
 class Stopped(nn.Module):
-    """Trained layers whose gradients are stopped."""
+    """Layers whose gradients are stopped, one of them entirely."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first, self.second, self.third = (nn.Linear(4, 4) for _ in range(3))
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
         with torch.no_grad():
             y = self.first(x)
-        return functional.cross_entropy(self.second(x).detach() + y + self.second(x), labels)
+            z = self.third(x).t()
+        loss = functional.cross_entropy(self.second(x).detach() + y + self.second(x), labels)
+        x = self.third(x).relu()
+        loss = loss + functional.mse_loss(x[:, :2], (x * z.t()).detach()[:, 1:3])
+        return loss + (x @ self.second.weight.detach()).square().mean()
+
+
+class ComposedFunctions(nn.Module):
+    """Operations that consist of others, and norms without scale and shift."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 8, 3, padding=1))
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.free = nn.ModuleList(
+            (nn.BatchNorm2d(8, affine=False), nn.GroupNorm(2, 4, affine=False))
+        )
+        self.table = nn.Parameter(torch.rand(2, 5))
+        self.out = nn.Linear(12, 3)
+        self.register_buffer("places", torch.tensor([[4, 0, 0], [1, 3, -1]]), persistent=False)
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        numbers = torch.zeros(1, 1, 6, 6)
+        for place, rows in enumerate((slice(0, -2), slice(-2, None))):
+            numbers[:, :, rows] = place + 0.5
+        x = functional.avg_pool2d(self.first(image), 3, 2, 1, count_include_pad=False) * numbers
+        x = self.free[0](functional.selu(x)) + functional.instance_norm(self.second(x))
+        x = functional.glu(functional.celu(functional.channel_shuffle(x, 2), 0.5), 1)
+        x = self.free[1](functional.pixel_unshuffle(functional.pixel_shuffle(x, 2), 2))
+        x = torch.addcmul(x, x, functional.softplus(x, beta=2.0), value=0.5)
+        x = torch.addcdiv(x, torch.roll(x, (1, -1), (2, 3)), x.exp() + 1)
+        x = functional.layer_norm(functional.normalize(x, dim=1), x.shape[2:])
+        x = (
+            x
+            + x.var(1, keepdim=True).expand_as(x)
+            + functional.logsigmoid(x).std(dim=(2, 3), keepdim=True)
+        )
+        x = torch.swapaxes(x, 1, 3).flatten(1).reshape(x.shape[0], -1, 6)
+        x = (
+            x * self.table[:, self.places].reshape(2, 6)[:1]
+            + self.table.index_select(1, self.places[0])[0].sum()
+        )
+        attended = functional.scaled_dot_product_attention(
+            x[:, None],
+            x[:, None],
+            x[:, None],
+            attn_mask=self.table[:1, :1].expand(x.shape[1], x.shape[1]),
+        )
+        x = torch.cat((x, attended[:, 0]), -1)
+        return functional.cross_entropy(self.out(functional.layer_norm(x, (12,))).mean(1), labels)
+
+
+class ComposedLosses(nn.Module):
+    """Losses that consist of other operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.other = nn.Linear(6, 5), nn.Linear(6, 5)
+        self.register_buffer("weight", torch.rand(5) + 0.5)
+
+    def forward(self, x: Tensor, labels: Tensor, target: Tensor) -> Tensor:
+        f = functional
+        one, two = self.body(x), self.other(x)
+        shares, logarithms = target.softmax(1), f.log_softmax(one, 1)
+        loss = f.cross_entropy(one, labels, label_smoothing=0.1) + f.cross_entropy(two, shares)
+        loss = loss + 0.1 * f.cross_entropy(two, labels, reduction="sum")
+        loss = loss + f.kl_div(logarithms, shares, reduction="batchmean")
+        loss = loss + f.kl_div(logarithms, f.log_softmax(target, 1), log_target=True)
+        loss = loss + f.cross_entropy(one @ two.t(), torch.arange(4))
+        loss = loss + f.l1_loss(one, two) + f.smooth_l1_loss(one, target, beta=0.5)
+        loss = loss + f.huber_loss(two, target, reduction="sum") + f.mse_loss(one, two)
+        loss = loss + f.triplet_margin_loss(one, two, target) - f.cosine_similarity(one, two).mean()
+        loss = loss + f.pairwise_distance(one, two).mean()
+        loss = loss + f.binary_cross_entropy(one.sigmoid(), shares)
+        loss = loss + f.binary_cross_entropy_with_logits(two, shares, pos_weight=self.weight)
+        return loss + f.binary_cross_entropy_with_logits(one, torch.ones_like(one))
 
 
 class Unsupported(nn.Module):
@@ -349,8 +424,8 @@ class Unsupported(nn.Module):
 
     def forward(self, image: Tensor, labels: Tensor) -> Tensor:
         x = self.dilated(image).flatten(1)
-        x = x.cumsum(1)
-        x = x.cumsum(1)
+        x = x.cumprod(1)
+        x = x.cumprod(1)
         return functional.cross_entropy(x[:, :3], labels)
 
 
@@ -434,7 +509,7 @@ class Dropped(nn.Module):
 
 
 class TrainedMask(nn.Module):
-    """Attention with masks that would have to be trained."""
+    """Attention with masks that are trained."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -614,6 +689,126 @@ class Encoder(nn.Module):
         return functional.cross_entropy(self.out(x + y.transpose(0, 1))[:, 0], labels)
 
 
+class Weighted(nn.Module):
+    """Losses with weights of classes, and with labels that are ignored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+        self.register_buffer("weights", torch.tensor([0.2, 1.5, 1.0, 0.0, 2.5]))
+        self.plain = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0, 0.5, 2.0, 0.25]))
+
+    def forward(self, x: Tensor, labels: Tensor, some: Tensor, target: Tensor) -> Tensor:
+        f, y = functional, self.layer(x)
+        loss = self.plain(y, labels)
+        loss = loss + f.cross_entropy(y, some, ignore_index=-1)
+        loss = loss + f.cross_entropy(y, labels, self.weights, ignore_index=2, label_smoothing=0.2)
+        loss = loss + 0.1 * f.cross_entropy(y, some, self.weights, reduction="sum", ignore_index=-1)
+        loss = loss + f.nll_loss(f.log_softmax(y, 1), labels, self.weights)
+        loss = loss + f.nll_loss(f.log_softmax(y, 1), labels, reduction="sum")
+        chances = target.softmax(1)
+        loss = loss + f.cross_entropy(y, chances, self.weights, label_smoothing=0.1)
+        grid = y.reshape(2, 2, 5).transpose(1, 2)
+        loss = loss + f.cross_entropy(grid, some.reshape(2, 2), self.weights, ignore_index=-1)
+        few = target.sigmoid()
+        loss = loss + f.binary_cross_entropy(y.sigmoid(), few, weight=self.weights)
+        return loss + f.binary_cross_entropy_with_logits(y, few, pos_weight=self.weights)
+
+
+class ComputedIndices(nn.Module):
+    """Positions, masks and labels that are computed from tokens, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8, padding_idx=1)
+        self.positions = nn.Embedding(9, 8, padding_idx=1)
+        self.kinds = nn.Embedding(2, 8)
+        self.query, self.key, self.value = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.head = nn.Linear(8, 11)
+
+    def forward(self, tokens: Tensor, shown: Tensor) -> Tensor:
+        f, real = functional, tokens.ne(1)
+        counted = real.int()
+        places = ((torch.cumsum(counted, dim=1).type_as(counted) + 0) * counted).long() + 1
+        x = self.table(tokens) + self.positions(places) + self.kinds((tokens == 3).long())
+        before = tokens.new_zeros(tokens.shape)
+        before[:, 1:] = tokens[:, :-1].clone()
+        before[:, 0] = 2
+        before.masked_fill_(before == 3, 6)
+        x = (x + self.table(before)).cumsum(1) * 0.5
+        seen = real[:, None, None, :] & (shown[:, None, None, :] != 0)
+        heads = (
+            each(x).view(2, 6, 2, 4).transpose(1, 2) for each in (self.query, self.key, self.value)
+        )
+        y = f.scaled_dot_product_attention(*heads, attn_mask=seen).transpose(1, 2).flatten(2)
+        added = (1.0 - shown[:, :, None].float()) * -0.5
+        y = torch.where(real[:, :, None], x + y, added)
+        y = y.masked_fill(tokens.eq(7)[:, :, None], 0.25)
+        logits = self.head(y)[:, :-1].flatten(0, 1)
+        following = tokens[:, 1:].flatten()
+        return f.cross_entropy(logits, following) + f.cross_entropy(
+            logits, following, ignore_index=1
+        )
+
+
+class Filled(nn.Module):
+    """Parts that are set in place, elements at places, bicubic upsampling, pooled rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 3, padding=1)
+        self.all = nn.Linear(6, 9)
+        self.out = nn.Linear(6, 11)
+        places = torch.arange(6)[:, None] - torch.arange(6)[None] + 5
+        self.register_buffer("places", places)
+
+    def forward(self, image: Tensor, tokens: Tensor) -> Tensor:
+        f = functional
+        x = f.interpolate(self.conv(image), size=(9, 9), mode="bicubic", align_corners=True)
+        x = f.interpolate(x, scale_factor=2 / 3, mode="bicubic").mean(2)
+        bias = self.all.bias.clone()
+        bias[3:6].zero_()
+        q, k, _ = f.linear(x.mean(1), self.all.weight, bias).chunk(3, 1)
+        rows = torch.cat([torch.tensor([]), x * 2], 1)
+        rows[:, 0] = 0.5
+        rows[:, 1, :2] = q[:, :2]
+        far = f.pad(rows, (2, 3, 0, 1), value=-1.5)[:, None].expand(2, 3, 4, 11)
+        picked = far.gather(3, self.places[:4].clamp(0, 10)[None, None].expand(2, 3, 4, 6))
+        few = far[:, torch.tensor([0, 2, 2]), torch.tensor([1, 0, 3])].sum((1, 2))
+        narrow = f.avg_pool1d(f.max_pool1d(rows, 2, stride=1), 2, stride=1, padding=1)
+        few = few + f.adaptive_avg_pool1d(narrow, 4).mean((1, 2))
+        y = picked.mean(1) + few[:, None, None] + k.mean() + (self.all.bias * 0.1).sum()
+        logits = self.out(y)
+        labels = f.pad(tokens, (0, 1), value=-100)[..., 1:]
+        kinds = torch.zeros(2, 12, dtype=torch.long).gather(1, tokens)
+        loss = f.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return loss + 0.0 * kinds.float().sum()
+
+
+class RandomPaths(nn.Module):
+    """Stochastic depth as torchvision, timm and transformers write it, and dropout of channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Conv2d(4, 4, 3, padding=1) for _ in range(4)])
+        self.channels = nn.Dropout2d(0.25)
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        first, second, third, fourth = self.blocks
+        x, kept = image, 0.75
+        noise = torch.empty([image.shape[0], 1, 1, 1], dtype=x.dtype).bernoulli_(kept)
+        noise.div_(kept)
+        x = x + first(x) * noise
+        x = x + second(x) * x.new_empty((x.shape[0], 1, 1, 1)).bernoulli_(kept)
+        drawn = torch.floor(kept + torch.rand((x.shape[0], 1, 1, 1)))
+        x = x + third(x).div(kept) * drawn
+        rows = fourth(x).permute(0, 2, 3, 1)
+        every = rows.new_empty((1, 1, 1, 1)).bernoulli_(kept).div(kept)
+        x = self.channels(x + (rows * every).permute(0, 3, 1, 2))
+        return functional.cross_entropy(self.out(x.mean((2, 3))), labels)
+
+
 class MergedInPlace(nn.Module):
     """An operation in place on a tensor of which PyTorch has a view, and this project a copy."""
 
@@ -657,6 +852,14 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
         ComposedLoss,
         lambda: (torch.randn(4, 6), _indices(3, 4), torch.randn(4, 3)),
     ),
+    "composed_functions": (
+        ComposedFunctions,
+        lambda: (torch.randn(2, 2, 12, 12), _indices(3, 2)),
+    ),
+    "composed_losses": (
+        ComposedLosses,
+        lambda: (torch.randn(4, 6), _indices(5, 4), torch.randn(4, 5)),
+    ),
     "positions": (Positions, lambda: (_indices(11, 2, 7), _indices(5, 2, 7))),
     "segmentation": (Segmentation, lambda: (torch.randn(2, 2, 5, 6), torch.rand(2, 1, 10, 12))),
     "attending": (
@@ -674,6 +877,22 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "products": (Products, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
     "not_products": (NotProducts, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
     "encoder": (Encoder, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
+    "weighted": (
+        Weighted,
+        lambda: (
+            *(torch.randn(4, 6), torch.tensor([4, 1, 2, 0]), torch.tensor([-1, 1, 4, -1])),
+            torch.randn(4, 5),
+        ),
+    ),
+    "computed_indices": (
+        ComputedIndices,
+        lambda: (
+            torch.tensor([[3, 5, 7, 2, 1, 1], [4, 10, 3, 3, 0, 9]]),
+            torch.tensor([[1, 1, 0, 1, 1, 1], [1, 0, 0, 1, 1, 1]]),
+        ),
+    ),
+    "filled": (Filled, lambda: (torch.randn(2, 2, 5, 4), _indices(11, 2, 4))),
+    "random_paths": (RandomPaths, lambda: (torch.randn(4, 4, 6, 6), _indices(3, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
 }
 

@@ -596,6 +596,58 @@ def _cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _weighted_cross_entropy(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    """Every third label is ignored, by any number that is no class."""
+    ignored = int(scalars["ignored"])
+    logits = (draw.wide(a["rows"], a["classes"]) + 200).float().double().requires_grad_()
+    labels = draw.indices(a["rows"], a["classes"])
+    labels[::3] = ignored
+    weights = draw.values(a["classes"]).abs() + 0.1
+    loss = functional.cross_entropy(
+        logits,
+        labels,
+        weights,
+        ignore_index=ignored,
+        reduction="mean" if a["by_weight"] else "sum",
+        label_smoothing=scalars["smoothing"],
+    ) / (1 if a["by_weight"] else a["rows"])
+    return {
+        "logits": logits,
+        "labels": labels,
+        "class_weights": weights,
+        "loss": loss.reshape(1),
+        **_differentiate(loss, torch.ones_like(loss), logits=logits),
+    }
+
+
+def _from_integers(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    integers = draw.indices(a["elements"], 2**24)
+    return {"integers": integers, "output": integers.double()}
+
+
+def _to_indices(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    """Some are outside, and become the nearest index."""
+    x = torch.round(draw.values(a["elements"]) * 40)
+    return {"input": x, "indices": x.long().clamp(0, a["bound"] - 1) if a["bound"] else x.long()}
+
+
+def _equal_number(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.coarse(a["elements"])
+    return {"input": x, "output": (x == scalars["number"]).double()}
+
+
+def _cumulative_sum(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["outer"], a["size"], a["inner"]).requires_grad_()
+    output = x.cumsum(1)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _binary_cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     logits = draw.wide(a["elements"]).requires_grad_()
     target = (draw.values(a["elements"]) + 1) / 2
@@ -871,6 +923,11 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "embedding_padded": _embedding,
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
+    "weighted_cross_entropy": _weighted_cross_entropy,
+    "from_integers": _from_integers,
+    "to_indices": _to_indices,
+    "equal_number": _equal_number,
+    "cumulative_sum": _cumulative_sum,
     "strided_copy": _strided,
     "pad": _pad,
     "lstm": _recurrent(_lstm_step, 4, torch.lstm),
@@ -898,6 +955,8 @@ _SCALARS: dict[str, Scalars] = {
     "upsample_bilinear2d": {"row_distance": 0.5, "column_distance": 0.4},
     "attention": {"scale": 0.75, "probability": 0.0, "seed": 0.0},
     "softmax_cross_entropy": {"share": 1.0},
+    "weighted_cross_entropy": {"share": 1.0, "smoothing": 0.1, "ignored": -100.0},
+    "equal_number": {"number": 0.25},
     "binary_cross_entropy": {"share": 1.0},
     "mean_squared_error": {"share": 1.0},
     "sgd": {"learning_rate": 0.05, "weight_decay": 0.125},
@@ -1174,6 +1233,17 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         _dilated(_conv((1, 4, 9, 8), 6, (2, 3), (2, 1), (1, 0, 2, 3), groups=2), 3, 2),
         _dilated(_conv((2, 5, 8, 9), 5, (3, 3), pads=(2, 2, 1, 1), groups=5, bias=1), 2, 1),
         _dilated(_conv((1, 3, 9, 11), 6, (2, 3), (1, 2), (0, 1, 3, 1), groups=3), 4, 3),
+        *(
+            ("weighted_cross_entropy", {"rows": rows, "classes": classes, "by_weight": by_weight})
+            for rows, classes, by_weight in ((7, 10, 1), (4, 70, 0))
+        ),
+        ("from_integers", {"elements": 301}),
+        ("to_indices", {"elements": 301, "bound": 12}),
+        ("to_indices", {"elements": 301, "bound": 0}),
+        ("equal_number", {"elements": 301}),
+        ("cumulative_sum", {"outer": 3, "size": 7, "inner": 1}),
+        ("cumulative_sum", {"outer": 2, "size": 1, "inner": 19}),
+        ("cumulative_sum", {"outer": 2, "size": 5, "inner": 19}),
     ]
 
 

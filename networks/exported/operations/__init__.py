@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from networks.exported.construction import Operation
 from networks.exported.operations.arithmetic import ARITHMETIC
 from networks.exported.operations.attention import ATTENTION
+from networks.exported.operations.draws import DRAWS
 from networks.exported.operations.elementwise import ELEMENTWISE
+from networks.exported.operations.filling import FILLING
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
 from networks.exported.operations.products import PRODUCTS
 from networks.exported.operations.recurrent import RECURRENT
 from networks.exported.operations.views import VIEWS
+from networks.exported.operations.whole_numbers import WHOLE_NUMBERS
 from networks.exported.operations.windows import WINDOWS
 
 __all__ = ["OPERATIONS"]
@@ -28,6 +31,9 @@ OPERATIONS: Mapping[str, Operation] = {
     **ATTENTION,
     **PRODUCTS,
     **RECURRENT,
+    **DRAWS,
+    **FILLING,
+    **WHOLE_NUMBERS,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

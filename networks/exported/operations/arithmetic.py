@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from devices.operation import OpSpec
 from networks.exported.broadcasting import BROADCAST, sizes_of
 from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.operations.draws import raise_draws, scale_draws, times_draws
 from networks.exported.operations.elementwise import all_of, applied, elementwise
+from networks.exported.operations.whole_numbers import opposite
 from networks.exported.operations.windows import global_average_pool
 from networks.exported.patterns import rms_norm, rotary
-from networks.exported.program import INT64, Node
+from networks.exported.program import BOOL, INT64, Node
 from networks.exported.views import View
 from networks.training.network import Value
 
@@ -34,6 +36,8 @@ def _sum(c: Construction, node: Node, alpha: float) -> None:
     """Bind self + alpha * other."""
     left, right = c.number(node, "self"), c.number(node, "other")
     if right is not None:
+        if raise_draws(c, node, alpha * right):
+            return
         result = _plus(c, node, c.view(node, "self"), alpha * right)
     elif left is not None:
         result = _plus(c, node, _times(c, node, c.view(node, "other"), alpha), left)
@@ -57,8 +61,12 @@ def _reversed_subtract(c: Construction, node: Node) -> None:
 
 def _multiply(c: Construction, node: Node) -> None:
     left, right = c.number(node, "self"), c.number(node, "other")
-    if right is not None:
-        c.bind(node, _times(c, node, c.view(node, "self"), right))
+    dropped = times_draws(c, node)
+    if dropped is not None:
+        c.bind(node, dropped)
+    elif right is not None:
+        if not scale_draws(c, node, right):
+            c.bind(node, _times(c, node, c.view(node, "self"), right))
     elif left is not None:
         c.bind(node, _times(c, node, c.view(node, "other"), left))
     else:
@@ -71,13 +79,21 @@ def _multiply(c: Construction, node: Node) -> None:
         )
 
 
+def _both(c: Construction, node: Node) -> None:
+    """1 where both operands are true."""
+    if c.meta(node).dtype != BOOL:
+        raise Unsupported("it computes with the bits of numbers")
+    c.bind(node, _pairwise(c, node, "multiply", c.view(node, "self"), c.view(node, "other")))
+
+
 def _divide(c: Construction, node: Node) -> None:
     c.require(node, rounding_mode=None)
     numerator, divisor = c.number(node, "self"), c.number(node, "other")
     if divisor == 0:
         raise Unsupported("it divides by 0")
     if divisor is not None:
-        c.bind(node, _times(c, node, c.view(node, "self"), 1 / divisor))
+        if not scale_draws(c, node, 1 / divisor):
+            c.bind(node, _times(c, node, c.view(node, "self"), 1 / divisor))
         return
     inverse = applied(c, node, "reciprocal.forward", c.view(node, "other"), part="inverse")
     if numerator is not None:
@@ -120,17 +136,35 @@ def _prelu(c: Construction, node: Node) -> None:
 
 
 def _fill_masked(c: Construction, node: Node) -> None:
-    mask = c.constant_of(node, "mask")
-    if mask is None:
-        raise Unsupported("its mask is computed", "a constant mask")
-    c.bind(node, _chosen(c, node, mask, "value", "self"))
+    _choose(c, node, "mask", "value", "self")
 
 
 def _where(c: Construction, node: Node) -> None:
-    condition = c.constant_of(node, "condition")
-    if condition is None:
-        raise Unsupported("its condition is computed", "a constant condition")
-    c.bind(node, _chosen(c, node, condition, "self", "other"))
+    _choose(c, node, "condition", "self", "other")
+
+
+def _choose(c: Construction, node: Node, mask: str, one: str, other: str) -> None:
+    """Bind elements of one operand where the mask is set, of the other elsewhere."""
+    known = c.constant_of(node, mask)
+    if known is None:
+        c.bind(node, _chosen_where(c, node, c.view(node, mask), one, other))
+    else:
+        c.bind(node, _chosen(c, node, known, one, other))
+
+
+def _chosen_where(c: Construction, node: Node, shown: View, one: str, other: str) -> View:
+    """The same with a mask that is computed, 1 where it is set."""
+    terms = []
+    for name, chosen in ((one, shown), (other, opposite(c, node, shown))):
+        number = c.number(node, name)
+        if number is None:
+            terms.append(_selected(c, node, c.view(node, name), chosen))
+        elif number:
+            most = float(np.finfo(np.float32).max)
+            terms.append(_times(c, node, chosen, max(-most, min(number, most))))
+    if len(terms) < 2:
+        return c.expanded(terms[0] if terms else _times(c, node, shown, 0.0), c.meta(node).shape)
+    return _pairwise(c, node, "add", *terms)
 
 
 def _chosen(c: Construction, node: Node, mask: NDArray[Any], one: str, other: str) -> View:
@@ -265,7 +299,7 @@ def _counts_steps(c: Construction, node: Node) -> bool:
         return False
     counter = c.view(node, "self").value
     if counter.kind != "parameter" or counter.shape != () or node.arguments.get("other") != 1:
-        raise Unsupported("arithmetic on whole numbers")
+        return False
     c.counters.append(counter.name)
     c.views[node.outputs[0]] = c.view(node, "self")
     return True
@@ -276,6 +310,7 @@ ARITHMETIC: Mapping[str, Operation] = {
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), _subtract),
     "rsub.Scalar": _reversed_subtract,
     **dict.fromkeys(("mul.Tensor", "mul.Scalar"), _multiply),
+    **dict.fromkeys(("logical_and.default", "bitwise_and.Tensor", "__and__.Tensor"), _both),
     **dict.fromkeys(("div.Tensor", "div.Scalar", "div.Tensor_mode"), _divide),
     "neg.default": _negate,
     "pow.Tensor_Scalar": _power,

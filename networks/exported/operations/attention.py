@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
-from networks.exported.program import Node, Reference
+from networks.exported.operations.elementwise import applied
+from networks.exported.program import BOOL, Node, Reference
 from networks.exported.views import View
 from networks.training.network import Value
 
+_FAR = 1e30
+"""By what a score that is hidden is lower, so that its weight is zero."""
 _MERGES = frozenset({"aten.reshape.default", "aten.view.default", "aten._unsafe_view.default"})
 
 
@@ -136,13 +139,24 @@ def _shown(c: Construction, node: Node) -> NDArray[Any] | None:
     return None if mask[~hidden].any() else ~hidden
 
 
+def _as_addend(c: Construction, node: Node, view: View) -> View:
+    """What is added to the scores, for a mask that is computed and true or false."""
+    mask = node.arguments.get("attn_mask")
+    is_truth = isinstance(mask, Reference) and c.program.tensors[mask.name].dtype == BOOL
+    if not is_truth or view.value.kind != "activation":
+        return view
+    less = {"addend": -1.0}
+    hidden = applied(c, node, "add_number.forward", view, scalars=less, part="hidden")
+    return applied(c, node, "multiply_number.forward", hidden, scalars={"factor": _FAR}, part="far")
+
+
 def _mask(c: Construction, node: Node, whole: tuple[int, int, int, int]) -> Value:
     """What is added to the scores: one row of keys where all of an axis have the same."""
     known = c.constant_of(node, "attn_mask")
     if known is not None and known.dtype == np.bool_:
         view = c.new_constant(node, "mask", np.where(known, 0.0, -np.inf))
     else:
-        view = c.view(node, "attn_mask")
+        view = _as_addend(c, node, c.view(node, "attn_mask"))
     has_heads = len(c.meta(node).shape) == 4
     scores = whole if has_heads else (whole[0], *whole[2:])
     pairs = zip(view.shape[::-1], scores[::-1], strict=False)

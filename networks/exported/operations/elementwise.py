@@ -94,7 +94,7 @@ def _all(c: Construction, node: Node, view: View) -> View:
 def _bind_applied(
     c: Construction, node: Node, kind: str, scalars: Mapping[str, float] | None = None
 ) -> None:
-    c.bind(node, applied(c, node, kind, all_of(c, node), scalars=scalars))
+    c.bind(node, applied(c, node, kind, c.subject(node), scalars=scalars))
 
 
 def applied(
@@ -106,9 +106,13 @@ def applied(
     scalars: Mapping[str, float] | None = None,
     part: str = "",
 ) -> View:
-    """Append a function of one tensor, and return the result in the tensor's order."""
-    view = _all(c, node, view)
-    return elementwise(c, node, kind, view, view.value, scalars=scalars, part=part)
+    """Append a function of one tensor, and return the result in the tensor's order.
+
+    Of repeated elements, it is computed once.
+    """
+    once = _all(c, node, view.without_repetitions(len(view.shape)))
+    result = elementwise(c, node, kind, once, once.value, scalars=scalars, part=part)
+    return result.expanded(view.shape)
 
 
 def elementwise(

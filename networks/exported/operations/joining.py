@@ -13,10 +13,14 @@ from networks.training.network import Value
 
 
 def _concat(c: Construction, node: Node) -> None:
-    views = c.views_of(node, "tensors")
+    # An empty tensor of any shape may stand among the others, as caches of keys begin with one.
+    views = [view for view in c.views_of(node, "tensors") if 0 not in view.shape]
     if not views:
         raise Unsupported("it joins nothing")
     axis = c.axis(node, views[0])
+    if len(views) == 1:
+        c.bind_copy(node, views[0])
+        return
     c.bind(node, View.whole(join(c, node, [c.stored(node, view) for view in views], axis)))
 
 

@@ -120,7 +120,10 @@ def _sequence(c: Construction, node: Node, view: View, batch_first: bool) -> tup
 
 
 def _directions(c: Construction, node: Node, cell: Cell) -> list[list[_Direction]]:
-    """The layers of a node, each with its one or two directions."""
+    """The layers of a node, each with its one or two directions.
+
+    ``reverse`` is not PyTorch's: other formats have layers with the other direction alone.
+    """
     layers = c.plain(node, "num_layers", 1)
     ways = 2 if c.plain(node, "bidirectional", False) else 1
     biases = 2 if c.plain(node, "has_biases", True) else 0
@@ -147,7 +150,7 @@ def _directions(c: Construction, node: Node, cell: Cell) -> list[list[_Direction
                 biases=tuple(others),
                 initial_hidden=initial[0],
                 initial_cell=initial[1] if cell == "lstm" else None,
-                reverse=bool(number % ways),
+                reverse=bool(number % ways) or c.plain(node, "reverse", False),
                 keeps_cell=number in read,
             )
         )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported.construction import FROZEN, Construction, Operation, Unsupported
-from networks.exported.program import Node
+from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.operations.whole_numbers import as_truth
+from networks.exported.program import BOOL, FLOAT32, INT32, INT64, Node
 from networks.exported.views import Merged, View
 
 
@@ -111,19 +112,29 @@ def _same(c: Construction, node: Node) -> None:
 
 
 def _converted(c: Construction, node: Node) -> None:
-    """Another type or device: the same numbers, as the only type that is computed with is one."""
+    """Another type or device: the same numbers, as the only type that is computed with is one.
+
+    Real numbers are not rounded to whole ones.
+    """
     view = c.subject(node)
     before, after = c.program.tensors[node.reads[0]], c.meta(node)
-    if before.dtype != after.dtype:
+    is_input = view.value.name in c.booleans
+    if before.dtype == after.dtype:
+        c.bind_copy(node, view)
+    elif is_input or after.dtype not in _COMPUTED[before.dtype == FLOAT32]:
         raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
-    c.bind_copy(node, view)
+    elif after.dtype == BOOL:
+        c.bind(node, as_truth(c, node, view))
+    else:
+        c.bind_copy(node, view)
+
+
+_COMPUTED = ({FLOAT32, INT64, INT32, BOOL}, {BOOL})
+"""Types that tensors can be given: those that are not real numbers, and those that are."""
 
 
 def _detach(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
-    if c.has_gradient(view):
-        raise Unsupported("it stops a gradient", FROZEN)
-    c.bind(node, view)
+    c.bind(node, c.detached(node, c.view(node, "self")))
 
 
 def _repeat(c: Construction, node: Node) -> None:

@@ -71,7 +71,7 @@ def _sum(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
 
 def _unpadded(c: Construction, node: Node) -> tuple[Value, Value, tuple[int, ...], tuple[int, ...]]:
     """The input and the weight of a convolution, and zeros that the input has at its sides."""
-    weight = c.parameter(node, "weight")
+    weight = c.value(node, "weight")
     padded = c.padded.get(node.reads[0])
     if padded is None:
         x = c.value(node, "input")
@@ -125,7 +125,7 @@ def _only_convolutions_read(c: Construction, node: Node) -> bool:
 
 
 def _conv_transpose(c: Construction, node: Node) -> None:
-    x, weight = _image(c, node, "input"), c.parameter(node, "weight")
+    x, weight = _image(c, node, "input"), c.value(node, "weight")
     c.require(node, dilation=1)
     stride = c.integers(node, "stride", (1, 1))
     padding = c.integers(node, "padding", (0, 0))
@@ -189,6 +189,41 @@ def _upsample_bilinear(c: Construction, node: Node) -> None:
     )
     scalars = dict(zip(("row_distance", "column_distance"), distances, strict=True))
     c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output, scalars=scalars)))
+
+
+def _upsample_bicubic(c: Construction, node: Node) -> None:
+    """Products with constant matrices along both axes, of which each row has four weights."""
+    x, output = _image(c, node, "input"), c.meta(node).shape
+    align = c.plain(node, "align_corners", False)
+    scales = node.arguments.get("scale_factors")
+    factors = scales if isinstance(scales, tuple) else (None, None)
+    below, across = (
+        c.new_constant(
+            node,
+            f"weights_{axis}",
+            _cubic(before, after, _distance(before, after, factor, align), align),
+        )
+        for axis, before, after, factor in zip(
+            ("height", "width"), x.shape[2:], output[2:], factors, strict=True
+        )
+    )
+    rows = matmul(c, node, View.whole(x), across.permuted((1, 0)), part="across")
+    c.bind(node, matmul(c, node, below, rows))
+
+
+def _cubic(before: int, after: int, distance: float, align: bool) -> NDArray[np.float64]:
+    """Matrix of shape [after, before] of cubic convolution (Keys 1981) with a = -0.75."""
+    a = -0.75
+    places = np.arange(after) * distance if align else (np.arange(after) + 0.5) * distance - 0.5
+    first = np.floor(places)
+    matrix = np.zeros((after, before))
+    for tap in range(-1, 3):
+        x = np.abs(places - (first + tap))
+        near = ((a + 2) * x - (a + 3)) * x * x + 1
+        far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+        columns = np.clip(first + tap, 0, before - 1).astype(int)
+        np.add.at(matrix, (np.arange(after), columns), np.where(x <= 1, near, far))
+    return matrix
 
 
 def _distance(before: int, after: int, factor: object, align: bool) -> float:
@@ -335,4 +370,5 @@ WINDOWS: Mapping[str, Operation] = {
     "adaptive_avg_pool2d.default": _adaptive_average_pool,
     "upsample_nearest2d.vec": _upsample_nearest,
     "upsample_bilinear2d.vec": _upsample_bilinear,
+    "upsample_bicubic2d.vec": _upsample_bicubic,
 }

@@ -61,6 +61,14 @@ def _pairwise(target: str) -> Translation:
     return translated
 
 
+def _add(op: OnnxOperation) -> None:
+    """A sum, or the bias of a linear layer that is stated as a product and a sum."""
+    for product, bias in ((0, 1), (1, 0)):
+        if op.program.with_bias(op.input(product), op.input(bias), op.outputs[0]):
+            return
+    op.become("add.Tensor", self=op.tensor(0), other=op.tensor(1))
+
+
 def _sum(op: OnnxOperation) -> None:
     if len(op.inputs) == 1:
         op.become("alias.default", self=op.tensor())
@@ -119,11 +127,12 @@ _FUNCTIONS = {
     **{"HardSwish": "hardswish", "Softplus": "softplus", "Identity": "alias"},
     "Dropout": "alias",  # the network is one of inference
 }
-_PAIRS = {"Add": "add.Tensor", "Sub": "sub.Tensor", "Mul": "mul.Tensor", "Div": "div.Tensor"}
+_PAIRS = {"Sub": "sub.Tensor", "Mul": "mul.Tensor", "Div": "div.Tensor"}
 
 ELEMENTWISE: Mapping[str, Translation] = {
     **{name: _function(f"{target}.default") for name, target in _FUNCTIONS.items()},
     **{name: _pairwise(target) for name, target in _PAIRS.items()},
+    "Add": _add,
     "Cast": _function("to.dtype"),
     "LeakyRelu": _scaled("leaky_relu.default", negative_slope=("alpha", 0.01)),
     "PRelu": _prelu,

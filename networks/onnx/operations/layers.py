@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from networks.exported.construction import Unsupported
 from networks.exported.program import Argument, Reference
+from networks.onnx.layouts import transposed
 from networks.onnx.operation import OnnxOperation, Translation
 
 
@@ -17,6 +18,11 @@ def _gemm(op: OnnxOperation) -> None:
     if (alpha, beta, left, right) == (1.0, 1.0, 0, 1) and has_row:
         op.become("linear.default", input=op.tensor(0), weight=op.tensor(1), **bias)
         return
+    if (alpha, beta, left, right) == (1.0, 1.0, 0, 0) and has_row:
+        weight = op.program.laid_out(op.input(1), "", transposed)
+        if weight is not None:
+            op.become("linear.default", input=op.tensor(0), weight=weight, **bias)
+            return
     matrices = _transposed(op, 0, left), _transposed(op, 1, right)
     if bias:
         op.become(
@@ -42,6 +48,12 @@ def _transposed(op: OnnxOperation, position: int, transpose: int) -> Reference:
 
 
 def _matmul(op: OnnxOperation) -> None:
+    """A linear layer, if the right matrix is an initializer."""
+    if len(op.shape(0)) > 1 and len(op.shape(1)) == 2:
+        weight = op.program.laid_out(op.input(1), "", transposed)
+        if weight is not None:
+            op.become("linear.default", input=op.tensor(0), weight=weight)
+            return
     op.become("matmul.default", self=op.tensor(0), other=op.tensor(1))
 
 
@@ -103,7 +115,8 @@ def _gather(op: OnnxOperation) -> None:
         return
     step = found[1] - found[0] if len(found) > 1 else 1
     if step < 1 or found != list(range(found[0], found[-1] + 1, step)):
-        raise Unsupported("its indices are constant, and not evenly spaced")
+        op.become("index_select.default", self=op.tensor(0), dim=axis, index=op.tensor(1))
+        return
     end = found[-1] + 1
     op.become("slice.Tensor", self=op.tensor(0), dim=axis, start=found[0], end=end, step=step)
 

@@ -1,0 +1,56 @@
+"""Operations of a program that consist of several others.
+
+They are replaced before anything else is done, so that views, broadcasting and gradients are those
+of the operations that they consist of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from networks.exported.decompositions.functions import FUNCTIONS
+from networks.exported.decompositions.losses import LOSSES, is_before_likelihood
+from networks.exported.decompositions.parts import Decomposition, Incomplete, Parts
+from networks.exported.program import Node, Program
+
+__all__ = ["decomposed"]
+
+_DECOMPOSITIONS: Mapping[str, Decomposition] = {**FUNCTIONS, **LOSSES}
+_DETACH = "aten.detach.default"
+_BROADCAST = "aten.broadcast_tensors.default"
+_LOG_SOFTMAX = "aten.log_softmax.int"
+
+
+def decomposed(program: Program) -> Program:
+    """Replace the operations that consist of others."""
+    learned = _learned(program)
+    nodes: list[Node] = []
+    tensors, numbers = dict(program.tensors), dict(program.numbers)
+    for node in program.nodes:
+        found = _DECOMPOSITIONS.get(node.target.removeprefix("aten."))
+        parts = Parts(node, program, learned)
+        is_kept = node.target == _LOG_SOFTMAX and is_before_likelihood(node, program)
+        if found is not None and len(node.outputs) == 1 and not is_kept:
+            try:
+                found(parts)
+            except (Incomplete, LookupError, ArithmeticError, ValueError):  # a damaged file
+                parts = Parts(node, program, learned)
+        nodes += parts.nodes or [node]
+        tensors.update(parts.tensors)
+        numbers.update(parts.numbers)
+    return replace(program, nodes=tuple(nodes), tensors=tensors, numbers=numbers)
+
+
+def _learned(program: Program) -> set[str]:
+    """Tensors through which a gradient may flow: those that depend on parameters."""
+    found = set(program.parameters)
+    for node in program.nodes:
+        if node.target == _DETACH or node.without_gradient:
+            continue
+        if node.target == _BROADCAST and len(node.reads) == len(node.outputs):
+            pairs = zip(node.reads, node.outputs, strict=True)
+            found.update(output for read, output in pairs if read in found)
+        elif not found.isdisjoint(node.reads):
+            found.update(node.outputs)
+    return found

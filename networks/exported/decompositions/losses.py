@@ -1,0 +1,231 @@
+"""Losses, distances and logarithms of probabilities that consist of other operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from networks.exported.decompositions.functions import norm
+from networks.exported.decompositions.parts import Decomposition, Parts
+from networks.exported.program import Node, Program, Reference
+
+_NONE, _MEAN, _SUM = 0, 1, 2
+"""ATen's numbers of reductions."""
+_LEAST_LOGARITHM = -100.0
+_IGNORED_LABEL = -100
+BY_ROWS = "by_rows"
+"""Argument of a weighted cross-entropy that takes the mean over all rows."""
+_LEAST_PROBABILITY = 1e-37
+
+
+def _reduced(p: Parts, loss: Reference) -> None:
+    """End with the mean of the elements of a loss, or their sum, or the loss itself."""
+    reduction = int(p.number("reduction", _MEAN))
+    target = {_MEAN: "mean.default", _SUM: "sum.default"}.get(reduction)
+    p.end(loss if target is None else p.add(target, (), self=loss))
+
+
+def _takes_mean(p: Parts) -> bool:
+    return p.number("reduction", _MEAN) == _MEAN
+
+
+# --- distances --------------------------------------------------------------------------------
+
+
+def _mean_squared_error(p: Parts) -> None:
+    prediction, target = p.operand(), p.operand("target")
+    if _takes_mean(p) and p.is_fixed(target) and p.shape(prediction) == p.shape(target):
+        return
+    _reduced(p, p.of("square", p.pair("sub", prediction, target)))
+
+
+def _mean_absolute_error(p: Parts) -> None:
+    _reduced(p, p.of("abs", p.pair("sub", p.operand(), p.operand("target"))))
+
+
+def _huber(p: Parts) -> None:
+    """Half the square up to a distance, and a line from there: c (|x| - c / 2), c = min(|x|, d).
+
+    The smooth L1 loss is divided by the distance.
+    """
+    is_smooth = p.node.target.startswith("aten.smooth_l1_loss")
+    distance = p.number("beta" if is_smooth else "delta", 1.0)
+    size = p.of("abs", p.pair("sub", p.operand(), p.operand("target")))
+    if distance == 0:
+        _reduced(p, size)
+        return
+    near = p.of("clamp", size, min=-1.0, max=distance)
+    loss = p.pair("mul", near, p.pair("sub", size, p.scaled(near, 0.5)))
+    _reduced(p, p.scaled(loss, 1 / distance) if is_smooth else loss)
+
+
+def _distance(p: Parts, left: Reference, right: Reference, *, keep: bool = False) -> Reference:
+    """Lengths of the differences along the last axis."""
+    apart = p.raised(p.pair("sub", left, right), p.number("eps", 1e-6))
+    return norm(p, apart, (len(p.shape(apart)) - 1,), keep=keep)
+
+
+def _pairwise_distance(p: Parts) -> None:
+    if p.number("p", 2.0) == 2:
+        keep = bool(p.number("keepdim", 0))
+        p.end(_distance(p, p.operand("x1"), p.operand("x2"), keep=keep))
+
+
+def _triplet(p: Parts) -> None:
+    """relu(margin + distance to the positive - distance to the negative)."""
+    if p.number("p", 2.0) == 2 and not p.number("swap", 0):
+        anchor = p.operand("anchor")
+        near, far = (_distance(p, anchor, p.operand(name)) for name in ("positive", "negative"))
+        apart = p.raised(p.pair("sub", near, far), p.number("margin", 1.0))
+        _reduced(p, p.of("relu", apart))
+
+
+def _cosine_similarity(p: Parts) -> None:
+    left, right = p.operand("x1"), p.operand("x2")
+    axis, least = p.axis("dim", left, 1), p.number("eps", 1e-8)
+    product = p.total(p.pair("mul", left, right), (axis,))
+    lengths = (p.of("clamp", norm(p, each, (axis,)), min=least) for each in (left, right))
+    p.end(p.pair("div", product, p.pair("mul", *lengths)))
+
+
+# --- two classes ------------------------------------------------------------------------------
+
+
+def _binary_cross_entropy(p: Parts) -> None:
+    """Of probabilities, whose logarithms are at least -100."""
+    y, target = p.operand(), p.operand("target")
+    yes, no = (
+        p.of("clamp", p.of("log", each), min=_LEAST_LOGARITHM)
+        for each in (y, p.raised(p.of("neg", y), 1.0))
+    )
+    terms = p.pair("mul", target, p.pair("sub", yes, no))
+    loss = p.of("neg", p.pair("add", no, terms))
+    _reduced(p, p.pair("mul", loss, p.operand("weight")) if p.has("weight") else loss)
+
+
+def _binary_cross_entropy_with_logits(p: Parts) -> None:
+    """(1 - z) x + (1 + (w - 1) z) softplus(-x), where w weights what is true."""
+    x, z = p.operand(), p.operand("target")
+    is_plain = not (p.has("weight") or p.has("pos_weight"))
+    if is_plain and _takes_mean(p) and p.is_fixed(z) and p.shape(x) == p.shape(z):
+        return
+    soft = p.of("softplus", p.of("neg", x))
+    if p.has("pos_weight"):
+        more = p.pair("mul", z, p.raised(p.operand("pos_weight"), -1.0))
+        soft = p.pair("mul", soft, p.raised(more, 1.0))
+    loss = p.pair("add", p.pair("mul", x, p.raised(p.of("neg", z), 1.0)), soft)
+    _reduced(p, p.pair("mul", loss, p.operand("weight")) if p.has("weight") else loss)
+
+
+# --- several classes --------------------------------------------------------------------------
+
+
+def _log_probabilities(p: Parts, x: Reference, axis: int) -> Reference:
+    """x - m - log(sum(exp(x - m))) along an axis, where no gradient flows through the maximum m."""
+    shape = p.shape(x)
+    order = (*(each for each in range(len(shape)) if each != axis), axis)
+    back = tuple(order.index(each) for each in range(len(shape)))
+    rows = math.prod(shape) // shape[axis]
+    image = p.reshaped(p.permuted(x, order), (1, rows, 1, shape[axis]))
+    window = (1, shape[axis])
+    largest = p.add(
+        *("max_pool2d.default", (1, rows, 1, 1)), self=image, kernel_size=window, stride=window
+    )
+    apart = tuple(1 if each == axis else shape[each] for each in order)
+    largest = p.permuted(p.reshaped(p.of("detach", largest), apart), back)
+    lower = p.pair("sub", x, largest)
+    return p.pair("sub", lower, p.of("log", p.total(p.of("exp", lower), (axis,), keep=True)))
+
+
+def _log_softmax(p: Parts) -> None:
+    x = p.operand()
+    p.end(_log_probabilities(p, x, p.axis("dim", x, -1)))
+
+
+def is_before_likelihood(node: Node, program: Program) -> bool:
+    """Whether only a negative log-likelihood of the classes reads a ``log_softmax``."""
+    (name,) = node.outputs
+    count = len(program.tensors[name].shape)
+    axis = node.arguments.get("dim")
+    readers = [each for each in program.nodes if name in each.reads]
+    return (
+        isinstance(axis, int)
+        and axis % count == (1 if count > 1 else 0)
+        and name not in program.outputs
+        and all(each.target == "aten.nll_loss_nd.default" for each in readers)
+    )
+
+
+def _cross_entropy(p: Parts) -> None:
+    """With smoothed labels, with probabilities as the target, or a sum over rows.
+
+    Weights of classes and labels that are ignored belong to one operation.
+    """
+    x, target = p.operand(), p.operand("target")
+    smoothing, shape = p.number("label_smoothing", 0.0), p.shape(x)
+    reduction = p.number("reduction", _MEAN)
+    has_labels = not p.is_float(target)
+    if reduction == _NONE or (has_labels and not smoothing and _takes_mean(p)):
+        return
+    axis = 1 if len(shape) > 1 else 0
+    is_weighted = p.has("weight") or p.number("ignore_index", _IGNORED_LABEL) != _IGNORED_LABEL
+    if has_labels and is_weighted:
+        _sum_of_rows(p)
+        return
+    classes = shape[axis]
+    rows = math.prod(shape) // classes
+    total = 1.0 if reduction == _SUM else 1 / rows
+    logarithms = None if has_labels and not smoothing else _log_probabilities(p, x, axis)
+    if has_labels:
+        loss = p.add("cross_entropy_loss.default", (), self=x, target=target)
+        loss = p.scaled(loss, (1 - smoothing) * rows * total)
+    else:
+        assert logarithms is not None, "probabilities need logarithms"
+        if p.has("weight"):
+            across = (shape[axis], *(1 for _ in shape[axis + 1 :]))
+            weights = p.reshaped(p.operand("weight"), across)
+            logarithms = p.pair("mul", logarithms, weights)
+        each = p.pair("mul", logarithms, target)
+        loss = p.scaled(p.add("sum.default", (), self=each), -(1 - smoothing) * total)
+    if smoothing:
+        assert logarithms is not None, "smoothed labels need logarithms"
+        every = p.add("sum.default", (), self=logarithms)
+        loss = p.pair("add", loss, p.scaled(every, -smoothing * total / classes))
+    p.end(loss)
+
+
+def _sum_of_rows(p: Parts) -> None:
+    """A sum over rows as a mean over all of them, times their number."""
+    shape = p.shape(p.operand())
+    if p.number("reduction", _MEAN) == _SUM:
+        given = {**p.node.arguments, "reduction": _MEAN, BY_ROWS: True}
+        mean = p.add(p.node.target.removeprefix("aten."), (), **given)
+        p.end(p.scaled(mean, math.prod(shape) / shape[1 if len(shape) > 1 else 0]))
+
+
+def _divergence(p: Parts) -> None:
+    """target (log target - input), or exp(target) (target - input) if it is a logarithm."""
+    logarithms, target = p.operand(), p.operand("target")
+    if p.number("log_target", 0):
+        loss = p.pair("mul", p.of("exp", target), p.pair("sub", target, logarithms))
+    else:
+        of_target = p.of("log", p.of("clamp", target, min=_LEAST_PROBABILITY))
+        loss = p.pair("mul", target, p.pair("sub", of_target, logarithms))
+    _reduced(p, loss)
+
+
+LOSSES: Mapping[str, Decomposition] = {
+    "mse_loss.default": _mean_squared_error,
+    "l1_loss.default": _mean_absolute_error,
+    **dict.fromkeys(("smooth_l1_loss.default", "huber_loss.default"), _huber),
+    "pairwise_distance.default": _pairwise_distance,
+    "triplet_margin_loss.default": _triplet,
+    "cosine_similarity.default": _cosine_similarity,
+    "binary_cross_entropy.default": _binary_cross_entropy,
+    "binary_cross_entropy_with_logits.default": _binary_cross_entropy_with_logits,
+    "log_softmax.int": _log_softmax,
+    "cross_entropy_loss.default": _cross_entropy,
+    "nll_loss_nd.default": _sum_of_rows,
+    "kl_div.default": _divergence,
+}
+"""By ATen's name without ``aten.``."""

@@ -1,0 +1,167 @@
+"""The operations of which one of a program consists, under construction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from networks.exported.program import FLOAT32, Argument, Node, Program, Reference, TensorMeta
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+class Incomplete(Exception):
+    """The node lacks a tensor; mapping it as it is says which."""
+
+
+class Parts:
+    """The nodes of which ``node`` consists; the methods append them, and return their results."""
+
+    def __init__(self, node: Node, program: Program, learned: Set[str]) -> None:
+        """Begin without parts; ``learned`` are the tensors that depend on parameters."""
+        self.node = node
+        self.nodes: list[Node] = []
+        self.tensors: dict[str, TensorMeta] = {}
+        self.numbers: dict[str, NDArray[Any]] = {}
+        self._program, self._learned = program, learned
+
+    # --- operands -----------------------------------------------------------------------------
+
+    def operand(self, name: str = "self") -> Reference:
+        """A tensor among the arguments, which must be one."""
+        found = self.node.arguments.get(name)
+        if not isinstance(found, Reference):
+            raise Incomplete
+        return found
+
+    def has(self, name: str) -> bool:
+        """Whether an optional tensor is given."""
+        return isinstance(self.node.arguments.get(name), Reference)
+
+    def number(self, name: str, default: float) -> float:
+        """A number among the arguments."""
+        found = self.node.arguments.get(name)
+        return float(found) if isinstance(found, int | float) else default
+
+    def axes(self, name: str, x: Reference) -> Shape:
+        """Axes of a tensor among the arguments, all by default."""
+        found, count = self.node.arguments.get(name), len(self.shape(x))
+        stated = (found,) if isinstance(found, int) else found
+        if not isinstance(stated, tuple) or not stated:
+            return tuple(range(count))
+        return tuple(axis % count for axis in stated if isinstance(axis, int))
+
+    def axis(self, name: str, x: Reference, default: int) -> int:
+        """One axis of a tensor among the arguments."""
+        return int(self.number(name, default)) % max(1, len(self.shape(x)))
+
+    def shape(self, x: Reference) -> Shape:
+        """Shape of a tensor."""
+        return (self.tensors.get(x.name) or self._program.tensors[x.name]).shape
+
+    def is_fixed(self, x: Reference) -> bool:
+        """Whether no gradient flows through a tensor."""
+        return x.name not in self._learned
+
+    def is_float(self, x: Reference) -> bool:
+        """Whether the elements of an operand are numbers that can be trained with."""
+        return self._program.tensors[x.name].dtype == FLOAT32
+
+    @property
+    def result(self) -> Shape:
+        """Shape of the node's result."""
+        return self._program.tensors[self.node.outputs[0]].shape
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def add(self, target: str, shape: Shape, /, **arguments: Argument) -> Reference:
+        """Append an operation."""
+        name = f"{self.node.outputs[0]}.{len(self.nodes) + 1}"
+        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        meta = self._program.tensors[self.node.outputs[0]]
+        self.tensors[name] = replace(meta, shape=shape, strides=strides, offset=0)
+        self._append(target, arguments, name)
+        return Reference(name)
+
+    def of(self, target: str, x: Reference, /, **arguments: Argument) -> Reference:
+        """Append a function of each element."""
+        return self.add(f"{target}.default", self.shape(x), self=x, **arguments)
+
+    def scaled(self, x: Reference, factor: float) -> Reference:
+        """Append a product with a number."""
+        return x if factor == 1 else self.add("mul.Scalar", self.shape(x), self=x, other=factor)
+
+    def raised(self, x: Reference, addend: float) -> Reference:
+        """Append a sum with a number."""
+        return x if addend == 0 else self.add("add.Scalar", self.shape(x), self=x, other=addend)
+
+    def pair(self, name: str, left: Reference, right: Reference) -> Reference:
+        """Append ``add``, ``sub``, ``mul`` or ``div`` of tensors, which may be repeated."""
+        sizes = zip_longest(self.shape(left)[::-1], self.shape(right)[::-1], fillvalue=1)
+        shape = tuple(max(each) for each in sizes)[::-1]
+        return self.add(f"{name}.Tensor", shape, self=left, other=right)
+
+    def total(
+        self, x: Reference, axes: Sequence[int], *, mean: bool = False, keep: bool = False
+    ) -> Reference:
+        """Append a sum or a mean along axes."""
+        shape = tuple(
+            1 if axis in axes else size
+            for axis, size in enumerate(self.shape(x))
+            if keep or axis not in axes
+        )
+        target = "mean.dim" if mean else "sum.dim_IntList"
+        return self.add(target, shape, self=x, dim=tuple(axes), keepdim=keep)
+
+    def reshaped(self, x: Reference, shape: Shape) -> Reference:
+        """Append the same elements in another shape."""
+        return self.add("reshape.default", shape, self=x, shape=shape)
+
+    def permuted(self, x: Reference, order: Sequence[int]) -> Reference:
+        """Append the same elements with their axes in another order."""
+        shape = tuple(self.shape(x)[axis] for axis in order)
+        return self.add("permute.default", shape, self=x, dims=tuple(order))
+
+    def slice(self, x: Reference, axis: int, start: int, end: int) -> Reference:
+        """Append some of the elements along an axis."""
+        shape = list(self.shape(x))
+        shape[axis] = end - start
+        return self.add("slice.Tensor", tuple(shape), self=x, dim=axis, start=start, end=end)
+
+    def constant(self, numbers: NDArray[np.float32]) -> Reference:
+        """Numbers that the program does not state."""
+        name = f"{self.node.outputs[0]}.constant{len(self.numbers) + 1}"
+        meta = self._program.tensors[self.node.outputs[0]]
+        strides = tuple(each // numbers.itemsize for each in numbers.strides)
+        self.tensors[name] = replace(
+            meta, shape=numbers.shape, strides=strides, offset=0, requires_grad=False
+        )
+        self.numbers[name] = numbers
+        return Reference(name)
+
+    def end(self, result: Reference) -> None:
+        """State which tensor is the node's result."""
+        self._append("alias.default", {"self": result}, self.node.outputs[0])
+
+    def _append(self, target: str, arguments: Mapping[str, Argument], output: str) -> None:
+        node = self.node
+        self.nodes.append(
+            replace(
+                node,
+                name=f"{node.name}.{len(self.nodes) + 1}",
+                target=f"aten.{target}",
+                arguments=arguments,
+                outputs=(output,),
+                stated=node.stated or node.target,
+            )
+        )
+
+
+Decomposition: TypeAlias = Callable[[Parts], None]
+"""Appends the parts of a node, or none where it is mapped as it is."""
