@@ -1,257 +1,250 @@
 """Schedules that fit a budget as a sum, made to fit an arena by paging tensors out of the way.
 
-One pass over the actions gives every tensor an address when it enters RAM: the smallest gap that
-holds it. Where no gap does, tensors that the action does not need make room: they are freed once a
-copy of them is in storage, and paged in again before they are read. Of all places, that is taken
-whose tensors cost least to page per action until they are read. If no place is left among what the
-action needs, everything is paged out, and what it needs is paged in again side by side.
+The tensors with which the step begins lie in the order of their sizes, large ones first: small ones
+are next to the free room, and cheap to page where it is too small. One pass over the actions gives
+every other tensor an address when it enters RAM, in a gap that holds it. Where no gap does, tensors
+that the action does not need make room: they are freed once a copy of them is in storage, and paged
+in again before they are read. Of all places, that is taken whose tensors cost least to page per
+action until they are read. If no place is left among what the action needs, everything is paged
+out, and what it needs is paged in again side by side.
+
+A pass is short (``eviction.c``). Which gap a tensor takes, and how dear it is to
+page it out of the way, are therefore searched: passes are repeated with other choices for some of
+the tensors that had to make room.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import ctypes
+import math
+import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from devices.errors import BuildFailed
 from solver.addresses.packing import load_of
 from solver.addresses.plan import AddressPlan
 from solver.addresses.residencies import blocks_of, spans_of
-from solver.problem.graph import Op, Tensor
+from solver.compiled import load_compiled
+from solver.problem.graph import PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 from solver.time_limit import check_time
 
+_COMPUTE, _PAGE_OUT, _PAGE_IN, _FREE = range(4)
 
-class _Stuck(Exception):
-    """Something that cannot be paged is in the way."""
+# Temperature at the beginning of the search, relative to the energy of a mean transfer.
+_HOT = 0.5
+# Factor by which rounding can make the same transfers dearer.
+_ROUNDED_UP = 1 + 1e-12
+
+
+class _ProblemData(ctypes.Structure):
+    """The struct ``Problem`` of ``eviction.c``."""
+
+    _fields_ = (
+        ("tensor_count", ctypes.c_int32),
+        ("action_count", ctypes.c_int32),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("read_start", "reads", "write_start", "writes", "over", "workspace"),
+                *("kinds", "what", "use_start", "uses", "bytes", "out_cost", "in_cost"),
+                "at_first",
+            )
+        ),
+        ("at_first_count", ctypes.c_int32),
+        ("in_storage", ctypes.c_void_p),
+        ("ram_bytes", ctypes.c_int64),
+    )
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    loaded = load_compiled(Path(__file__).with_name("eviction.c"))
+    loaded.eviction_open.restype = ctypes.c_void_p
+    loaded.eviction_open.argtypes = [ctypes.POINTER(_ProblemData), ctypes.c_uint64]
+    loaded.eviction_search.restype = None
+    loaded.eviction_search.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 3]
+    loaded.eviction_best.restype = ctypes.c_int32
+    loaded.eviction_best.argtypes = [ctypes.c_void_p] * 6
+    loaded.eviction_close.restype = None
+    loaded.eviction_close.argtypes = [ctypes.c_void_p]
+    return loaded
 
 
 def evict_into_arena(
-    problem: Problem, actions: Sequence[Action]
+    problem: Problem, actions: Sequence[Action], until: float = 0.0
 ) -> tuple[tuple[Action, ...], AddressPlan] | None:
     """Change a schedule so that it fits into an arena of the size of the budget.
 
     Args:
         problem: The problem; its budget covers everything and allows paging.
         actions: A valid schedule, ``free`` actions included.
+        until: End of the search for choices that page less, on ``time.monotonic``. After it, one
+            pass is made.
 
     Returns:
         The schedule with the plan of its addresses; None if tensors that cannot be paged are in the
-        way. The referees have to confirm both.
+        way, or the C library cannot be compiled. The referees have to confirm both.
 
     Raises:
         OutOfTime: The time limit has passed.
     """
     if not problem.budget.paging or problem.budget.covers != "all":
         return None
-    run = _Run(problem, actions)
-    try:
-        run.all()
-    except _Stuck:
+    check_time()
+    found = None
+    with suppress(BuildFailed):
+        found = _Eviction(problem, actions).best(until)
+    if found is None:
         return None
-    changed = with_frees(
-        problem.graph, [action for action in run.done if not isinstance(action, Free)]
-    )
+    done, placed = found
+    changed = with_frees(problem.graph, done)
+    check_time()
     blocks = blocks_of(problem.graph, changed, "all")
-    offsets = tuple(run.placed[block.residencies[0].tensor].popleft() for block in blocks)
+    offsets = tuple(placed[block.residencies[0].tensor].popleft() for block in blocks)
     ends = (offset + block.bytes for offset, block in zip(offsets, blocks, strict=True))
     plan = AddressPlan(blocks, offsets, max(ends, default=0), max(load_of(spans_of(blocks))))
     return changed, plan
 
 
-@dataclass(frozen=True)
-class _Block:
-    start: int
-    bytes: int
+class _Eviction:
+    """Problem and schedule as data for the C library."""
 
-    @property
-    def end(self) -> int:
-        return self.start + self.bytes
+    def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
+        self._problem = problem
+        self._kept: list[npt.NDArray[Any]] = []
+        self._op = {op.name: index for index, op in enumerate(problem.graph.ops)}
+        self._paging_j = math.fsum(self._transfer_j(action) for action in actions)
+        self.data = self._data(actions)
 
+    def _transfer_j(self, action: Action) -> float:
+        """Energy of an action if it is a transfer."""
+        tensor = self._problem.graph.tensor
+        match action:
+            case PageOut():
+                return _energy_j(tensor[action.tensor].page_out)
+            case PageIn():
+                return _energy_j(tensor[action.tensor].page_in)
+            case _:
+                return 0.0
 
-@dataclass
-class _Run:
-    problem: Problem
-    actions: Sequence[Action]
-    done: list[Action] = field(default_factory=list)
-    placed: dict[str | None, deque[int]] = field(default_factory=lambda: defaultdict(deque))
-    """Offsets of a tensor each time that it enters RAM, and of all workspaces (None)."""
-    _at: dict[str | None, _Block] = field(default_factory=dict)
-    _away: set[str] = field(default_factory=set)
-    """Tensors that are in RAM in the given schedule, and were paged out of the way."""
-    _stored: set[str] = field(default_factory=set)
-    _uses: dict[str, list[int]] = field(default_factory=dict)
-    _index: int = 0
+    def _data(self, actions: Sequence[Action]) -> _ProblemData:
+        problem, graph = self._problem, self._problem.graph
+        index = problem.tensor_index
+        steps = [self._step(action) for action in actions]
+        uses: list[list[int]] = [[] for _ in graph.tensors]
+        for number, (kind, what) in enumerate(steps):
+            for tensor in problem.reads[what] if kind == _COMPUTE else ():
+                uses[tensor].append(number)
+        over = [
+            index[op.in_place[name]] if name in op.in_place else -1
+            for op in graph.ops
+            for name in op.writes
+        ]
+        at_first = sorted(
+            (i for i, starts in enumerate(problem.starts_in_ram) if starts),
+            key=lambda i: -problem.size[i],
+        )
+        out = [t.page_out if can else None for t, can in self._tensors(problem.can_page_out)]
+        back = [t.page_in if can else None for t, can in self._tensors(problem.can_page_in)]
+        return _ProblemData(
+            tensor_count=len(graph.tensors),
+            action_count=len(steps),
+            **self._lists("read", problem.reads),
+            **self._lists("write", problem.writes),
+            over=self._pointer(over, np.int32),
+            workspace=self._pointer([op.workspace_bytes for op in graph.ops], np.int64),
+            kinds=self._pointer([kind for kind, _ in steps], np.int32),
+            what=self._pointer([what for _, what in steps], np.int32),
+            **self._lists("use", uses),
+            bytes=self._pointer(problem.size, np.int64),
+            out_cost=self._pointer(map(_energy_j, out), np.float64),
+            in_cost=self._pointer(map(_energy_j, back), np.float64),
+            at_first=self._pointer(at_first, np.int32),
+            at_first_count=len(at_first),
+            in_storage=self._pointer(problem.starts_in_storage, np.uint8),
+            ram_bytes=problem.budget.ram_bytes,
+        )
 
-    def all(self) -> None:
-        """Do all actions."""
-        graph = self.problem.graph
-        self._ops = {op.name: op for op in graph.ops}
-        self._tensor = graph.tensor
-        self._arena_bytes = self.problem.budget.ram_bytes
-        for index, action in enumerate(self.actions):
-            for name in self._ops[action.op].reads if isinstance(action, Compute) else ():
-                self._uses.setdefault(name, []).append(index)
-        start = 0
-        for tensor in graph.tensors:
-            if tensor.name in graph.producer:
-                continue
-            if tensor.home == "storage":
-                self._stored.add(tensor.name)
-            else:
-                self._put(tensor.name, _Block(start, tensor.bytes))
-                start += tensor.bytes
-        for index, action in enumerate(self.actions):
-            check_time()
-            self._index = index
-            self._do(action)
-        for name in sorted(self._away):
-            self._bring(name, set())
+    def _tensors(self, can: Sequence[bool]) -> Iterable[tuple[Any, bool]]:
+        return zip(self._problem.graph.tensors, can, strict=True)
 
-    def _do(self, action: Action) -> None:
+    def _step(self, action: Action) -> tuple[int, int]:
+        index = self._problem.tensor_index
         match action:
             case Compute():
-                op = self._ops[action.op]
-                try:
-                    self._compute(op, action)
-                except _Stuck:
-                    self._clear(op)
-                    self._compute(op, action)
-            case PageOut(tensor=name):
-                if name not in self._away:
-                    self.done.append(action)
-                    self._stored.add(name)
-            case PageIn(tensor=name):
-                self._bring(name, set())
-            case Free(tensor=name):
-                if name in self._away:
-                    self._away.discard(name)
-                else:
-                    self._drop(name)
+                return _COMPUTE, self._op[action.op]
+            case PageOut():
+                return _PAGE_OUT, index[action.tensor]
+            case PageIn():
+                return _PAGE_IN, index[action.tensor]
+            case Free():
+                return _FREE, index[action.tensor]
 
-    def _compute(self, op: Op, action: Compute) -> None:
-        needed: set[str | None] = {*op.reads}
-        for name in op.reads:
-            if name in self._away or name not in self._at:
-                self._bring(name, needed)
-        size = {name: self._tensor[name].bytes for name in (*op.reads, *op.writes)}
-        in_place = {w for w, read in op.in_place.items() if min(size[w], size[read])}
-        if any(size[w] > size[op.in_place[w]] for w in in_place):
-            raise _Stuck
-        made: dict[str | None, _Block] = {}
-        sizes: list[tuple[str | None, int]] = [
-            (name, size[name]) for name in op.writes if name not in in_place
-        ]
-        sizes.append((None, op.workspace_bytes))
+    def _lists(self, name: str, lists: Sequence[Sequence[int]]) -> dict[str, int]:
+        starts = np.cumsum([0, *map(len, lists)])
+        return {
+            f"{name}_start": self._pointer(starts, np.int32),
+            f"{name}s": self._pointer([item for items in lists for item in items], np.int32),
+        }
+
+    def _pointer(self, values: Iterable[Any], kind: npt.DTypeLike) -> int:
+        array = np.fromiter(values, kind)
+        self._kept.append(array)  # keeps alive the memory that C points to
+        return array.ctypes.data
+
+    @property
+    def _mean_transfer_j(self) -> float:
+        costs = [t.page_in.energy_j for t in self._problem.graph.tensors if t.page_in is not None]
+        return math.fsum(costs) / len(costs) if costs else 0.0
+
+    def best(self, until: float) -> tuple[list[Action], dict[str | None, deque[int]]] | None:
+        """Actions without frees, and the offsets of each tensor in the order of its places."""
+        library = _library()
+        handle = library.eviction_open(ctypes.byref(self.data), 1)
+        if not handle:
+            raise MemoryError("not enough memory to page tensors out of the way")
         try:
-            for new, size_bytes in sorted(sizes, key=lambda each: -each[1]):
-                made[new] = self._at[new] = self._room(size_bytes, needed)
-                needed.add(new)
-        except _Stuck:
-            for new in made:
-                del self._at[new]
-            raise
-        self._at.pop(None, None)
-        for new, block in made.items():
-            if block.bytes:
-                self.placed[new].append(block.start)
-        for written in in_place:
-            self._at[written] = self._at.pop(op.in_place[written])
-        for written in op.in_place:
-            if written not in in_place:
-                self._at.pop(op.in_place[written])
-        self.done.append(action)
+            hot_j = _HOT * self._mean_transfer_j
+            seconds = max(0.0, until - time.monotonic())
+            library.eviction_search(handle, seconds, hot_j, self._paging_j * _ROUNDED_UP)
+            return self._result(library, handle)
+        finally:
+            library.eviction_close(handle)
 
-    def _clear(self, op: Op) -> None:
-        """Page everything out, and what the op reads in again."""
-        for name in [name for name in self._at if name is not None]:
-            self._evict(name)
-        for name in op.reads:
-            self._bring(name, {*op.reads})
+    def _result(
+        self, library: ctypes.CDLL, handle: int
+    ) -> tuple[list[Action], dict[str | None, deque[int]]] | None:
+        done, placed = ctypes.POINTER(ctypes.c_int32)(), ctypes.POINTER(ctypes.c_int32)()
+        offsets = ctypes.POINTER(ctypes.c_int64)()
+        done_count, placed_count = ctypes.c_int64(), ctypes.c_int64()
+        results = (done, done_count, placed, offsets, placed_count)
+        if not library.eviction_best(handle, *map(ctypes.byref, results)):
+            return None
+        names = [*(tensor.name for tensor in self._problem.graph.tensors), None]
+        actions = [self._action(done[2 * i], done[2 * i + 1]) for i in range(done_count.value)]
+        places: dict[str | None, deque[int]] = defaultdict(deque)
+        for i in range(placed_count.value):
+            places[names[placed[i]]].append(offsets[i])
+        return actions, places
 
-    def _bring(self, name: str, needed: set[str | None]) -> None:
-        if name in self._at:
-            return
-        block = self._room(self._tensor[name].bytes, needed)
-        self._put(name, block)
-        self.done.append(PageIn(tensor=name))
-        self._away.discard(name)
+    def _action(self, kind: int, what: int) -> Action:
+        graph = self._problem.graph
+        if kind == _COMPUTE:
+            return Compute(op=graph.ops[what].name)
+        name = graph.tensors[what].name
+        return PageOut(tensor=name) if kind == _PAGE_OUT else PageIn(tensor=name)
 
-    def _put(self, name: str, block: _Block) -> None:
-        self._at[name] = block
-        if block.bytes:
-            self.placed[name].append(block.start)
 
-    def _drop(self, name: str) -> None:
-        del self._at[name]
-        self.done.append(Free(tensor=name))
-
-    def _evict(self, name: str) -> None:
-        if self._cost_j(name) == inf:
-            raise _Stuck
-        if name not in self._stored:
-            self.done.append(PageOut(tensor=name))
-            self._stored.add(name)
-        self._drop(name)
-        self._away.add(name)
-
-    def _cost_j(self, name: str | None) -> float:
-        """Energy to page a tensor out, if that is needed, and in again."""
-        if name is None:
-            return inf
-        tensor: Tensor = self._tensor[name]
-        if tensor.page_in is None or (name not in self._stored and tensor.page_out is None):
-            return inf
-        out_j = 0.0 if name in self._stored or tensor.page_out is None else tensor.page_out.energy_j
-        return out_j + tensor.page_in.energy_j
-
-    def _room(self, size_bytes: int, needed: set[str | None]) -> _Block:
-        """A place for ``size_bytes``, made free if necessary without what is ``needed``."""
-        check_time()
-        blocks = sorted(
-            ((block.start, block.end, name) for name, block in self._at.items() if block.bytes),
-            key=lambda each: each[:2],
-        )
-        gap = self._smallest_gap(blocks, size_bytes)
-        if gap is not None:
-            return _Block(gap, size_bytes)
-        starts = {0, self._arena_bytes - size_bytes}
-        for start, end, _ in blocks:
-            starts.update((end, start - size_bytes))
-        ends = [end for _, end, _ in blocks]
-        best: tuple[float, int, list[str]] | None = None
-        for start in sorted(starts):
-            if start < 0 or start + size_bytes > self._arena_bytes:
-                continue
-            cost, names = 0.0, []
-            for low, _, name in blocks[bisect_left(ends, start + 1) :]:
-                if low >= start + size_bytes:
-                    break
-                cost += inf if name in needed else self._cost_j(name) / self._distance(name)
-                names.append(name or "")
-            if cost < (inf if best is None else best[0]):
-                best = cost, start, names
-        if best is None:
-            raise _Stuck
-        for name in best[2]:
-            self._evict(name)
-        return _Block(best[1], size_bytes)
-
-    def _smallest_gap(
-        self, blocks: Sequence[tuple[int, int, str | None]], size_bytes: int
-    ) -> int | None:
-        best, best_bytes, end_before = None, inf, 0
-        for start, end, _ in (*blocks, (self._arena_bytes, self._arena_bytes, None)):
-            if size_bytes <= start - end_before < best_bytes:
-                best, best_bytes = end_before, start - end_before
-            end_before = max(end_before, end)
-        return best
-
-    def _distance(self, name: str | None) -> int:
-        """Number of actions until a tensor is read."""
-        uses = self._uses.get(name or "", [])
-        index = bisect_left(uses, self._index)
-        return (uses[index] if index < len(uses) else len(self.actions)) - self._index + 1
+def _energy_j(cost: PageCost | None) -> float:
+    return math.inf if cost is None else cost.energy_j

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,10 +23,14 @@ SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 # Shares of the remaining time: for the addresses of one schedule, for changes, and for paging
 # tensors out of the way.
 _PLAN_SHARE = 0.3
-_CHANGES_SHARE, _FAR_CHANGES_SHARE, _EVICTING_SHARE = 0.5, 0.15, 0.3
+_CHANGES_SHARE, _FAR_CHANGES_SHARE, _EVICTING_SHARE = 0.5, 0.15, 0.6
+# Longest search for the latter, and time reserved for its result, as a multiple of that of a pass.
+_EVICTING_S_PER_ACTION, _RESERVED_PASSES = 0.005, 3.0
+_EVICTED = "paging tensors out of the way"
 # Seconds for planning one of many schedules; arena relative to the budget up to which small changes
-# are likely to suffice; relative precision of the RAM for which solving again packs.
-_MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
+# are likely to suffice, and from which on solving again for less RAM takes much more energy;
+# relative precision of the RAM for which solving again packs.
+_MOST_PLAN_S, _CLOSE, _FAR, _FINEST = 2.0, 1.03, 1.1, 0.003
 # Factor below the RAM that would make up for the fragmentation, for the next attempt.
 _SMALLER = 0.99
 # A schedule that does not pack is useless: the search for one that does may take this long beyond
@@ -59,9 +62,10 @@ def fit_into_arena(
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify it with both referees.
 
-    Tried in turn: ``actions`` as they are; small changes of them, cheapest first; paging tensors
-    out of the way; schedules for less RAM. The last step is skipped if changes cost no more than
-    ``tolerance_j``.
+    Tried in turn: ``actions`` as they are; paging tensors out of the way in one pass, which packs
+    almost always and leaves a result whatever the time allows later; small changes, cheapest first;
+    if none packs, a search for a way to page less; schedules for less RAM. The last step is skipped
+    if the best costs no more than ``tolerance_j`` beyond ``actions``.
 
     Args:
         problem: The problem.
@@ -81,9 +85,9 @@ def fit_into_arena(
     fitting = _Fitting(problem, actions, min(deadline, limit.end))
     try:
         if not fitting.packs:
-            fitting.change()
-        if not fitting.packs:
-            fitting.evict(limit.part(_EVICTING_SHARE))
+            pass_s = fitting.evict(limit)
+            if not fitting.change():
+                fitting.evict_less(pass_s, limit)
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again, limit)
     except KeyboardInterrupt:
@@ -115,31 +119,55 @@ class _Fitting:
     def extra_j(self) -> float:
         return self._best.energy_j - self._first.energy_j
 
-    def change(self) -> None:
-        """Apply changes one by one: the cheapest that packs, else that of the smallest arena."""
+    def change(self) -> bool:
+        """Apply changes one by one: the cheapest that packs, else that of the smallest arena.
+
+        Returns whether they pack in the end.
+        """
         is_close = self._first.plan.arena_bytes <= _CLOSE * self._limit_bytes
         until = self._soon(_CHANGES_SHARE if is_close else _FAR_CHANGES_SHARE)
         current = self._first
-        for count in itertools.count(1):
+        count = 0
+        while True:
+            count += 1
             how = f"{count} small change{'s' if count > 1 else ''} of it"
             better = self._best_change(current, how, until)
             if better is None:
-                return
+                return False
             self._offer(better)
             if self._fits(better):
-                return
+                return True
             current = better
 
-    def evict(self, limit: TimeLimit) -> None:
-        """Page tensors out of the way of others."""
+    def evict(self, limit: TimeLimit) -> float:
+        """Page tensors out of the way of others in one pass; return the seconds that it took."""
+        began = time.monotonic()
+        self._evict(self._first.actions, _EVICTED, 0.0, limit)
+        return time.monotonic() - began
+
+    def evict_less(self, pass_s: float, limit: TimeLimit) -> None:
+        """Search for a way to page less out of the way, once a pass, which took ``pass_s``, packs.
+
+        Where the arena is not much too large, solving again takes less energy than that search.
+        """
+        actions, now = self._first.actions, time.monotonic()
+        longest_s = _EVICTING_S_PER_ACTION * len(actions)
+        until = min(self._soon(_EVICTING_SHARE), now + longest_s)
+        # The search is worth nothing if its result comes too late.
+        until = min(until, limit.end - _RESERVED_PASSES * pass_s)
+        is_far = self._first.plan.arena_bytes > _FAR * self._limit_bytes
+        if is_far and now < until and self.packs and self.extra_j > 0:
+            self._evict(actions, _EVICTED, until, limit)
+
+    def _evict(self, actions: tuple[Action, ...], how: str, until: float, limit: TimeLimit) -> None:
         problem, found = self._problem, None
         with limit.enforced(), suppress(OutOfTime):
-            found = evict_into_arena(problem, self._first.actions)
+            found = evict_into_arena(problem, actions, until)
         if found is None:
             return
         with suppress(RefereeError):  # it is late
             energy_j = verify(problem.graph, found[0], problem.budget).energy_j
-            self._offer(_Candidate(*found, energy_j, "paging tensors out of the way"))
+            self._offer(_Candidate(*found, energy_j, how))
 
     def solve(self, solve_again: SolveAgain, limit: TimeLimit) -> None:
         """Solve for less RAM until the result packs, then bisect for the most RAM that packs."""
@@ -167,6 +195,7 @@ class _Fitting:
                     packs = ram_bytes
                 else:
                     too_much = ram_bytes
+                    self._evict(actions, f"{how} and {_EVICTED}", 0.0, limit)
                     if not packs:
                         over = found.plan.arena_bytes / most
                         ram_bytes = min(ram_bytes - 1, int(_SMALLER * ram_bytes / over))

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import shutil
-import subprocess
-import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
-from devices.documents.readable import file_failure
-from devices.errors import BuildFailed
-from devices.user_cache import user_cache
-
-_SOURCE = Path(__file__).with_name("sequence.c")
-_FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPIC", "-shared")
+from solver.compiled import load_compiled
 
 
 class ProblemData(ctypes.Structure):
@@ -43,8 +33,11 @@ class ProblemData(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Load the library, and compile it if needed. Raises :class:`BuildFailed`."""
-    loaded = ctypes.CDLL(str(_compiled()))
+    """Load the library, and compile it if needed.
+
+    Raises :class:`~devices.errors.BuildFailed`.
+    """
+    loaded = load_compiled(Path(__file__).with_name("sequence.c"))
     loaded.sequence_open.restype = ctypes.c_void_p
     loaded.sequence_open.argtypes = [
         ctypes.POINTER(ProblemData),
@@ -65,49 +58,3 @@ def library() -> ctypes.CDLL:
     loaded.sequence_close.restype = None
     loaded.sequence_close.argtypes = [ctypes.c_void_p]
     return loaded
-
-
-def _compiled() -> Path:
-    """Path of the library for this source, compiler and processor; compile it if missing."""
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        raise BuildFailed("no C compiler was found (sudo apt install gcc libc6-dev)")
-    key = hashlib.sha256(
-        b"\0".join(
-            [_SOURCE.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)]
-        )
-    ).hexdigest()[:16]
-    path = user_cache() / f"sequence-{key}.so"
-    if path.exists():
-        return path
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
-            made = Path(directory) / path.name
-            done = subprocess.run(
-                [compiler, *_FLAGS, "-o", str(made), str(_SOURCE), "-lm"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                last = done.stderr.strip().splitlines()[-1:] or ["it printed no message"]
-                raise BuildFailed(f"{compiler} failed: {last[0]}")
-            made.replace(path)
-    except OSError as error:
-        raise BuildFailed(
-            f"the annealing library cannot be stored: {file_failure(error)}"
-        ) from None
-    return path
-
-
-def _processor() -> bytes:
-    """Identification of the processor, on which ``-march=native`` depends."""
-    try:
-        information = Path("/proc/cpuinfo").read_bytes()
-    except OSError:
-        return sys.platform.encode()
-    lines = information.split(b"\n\n")[0].splitlines()
-    return b"".join(
-        line for line in lines if line.startswith((b"model name", b"flags", b"Features"))
-    )

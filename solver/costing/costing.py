@@ -12,23 +12,20 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from devices.documents.explain import explain
 from devices.errors import InputError
-from devices.operation import ELEMENT_BYTES, OpSpec
+from devices.operation import OpSpec
 from devices.plan import ROW_CHECKSUM_BYTES
-from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
+from devices.profile import ComputeRates, Cost, DeviceProfile, Interval, PlaceCost, StorageCosts
 from devices.published import published_flop
 from networks.training.step import TrainingStep
+from solver.costing.model import CostInStep, CostModel, NotPredictable
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
-
-if TYPE_CHECKING:
-    from solver.costing.prediction import Law
 
 
 class CostingError(InputError):
@@ -68,6 +65,31 @@ class CostingResult:
     predicted: tuple[Predicted, ...]
     in_context: tuple[OpSpec, ...]
 
+    @property
+    def step_time_s(self) -> Interval:
+        """Time of a step in which every op is computed once, and nothing is paged.
+
+        Ops of one operation share its error; the errors of different ones correlate as the graph
+        states (GUM, JCGM 100:2008, 5.2.2).
+        """
+        below: dict[str, float] = {}
+        above: dict[str, float] = {}
+        for op in self.graph.ops:
+            key = op.cost_key or op.name
+            low, high = op.time_s_interval or (op.time_s, op.time_s)
+            below[key] = below.get(key, 0.0) + op.time_s - low
+            above[key] = above.get(key, 0.0) + high - op.time_s
+        common = self.graph.error_correlation or 0.0
+        total = math.fsum(op.time_s for op in self.graph.ops)
+        halves = [
+            math.sqrt(
+                (1.0 - common) * math.fsum(half * half for half in side.values())
+                + common * math.fsum(side.values()) ** 2
+            )
+            for side in (below, above)
+        ]
+        return Interval(median=total, low=max(0.0, total - halves[0]), high=total + halves[1])
+
 
 def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
     """Cost every operation and tensor of a training step.
@@ -85,14 +107,15 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             predict the others from; has no paging costs, but parameters are kept in storage; or,
             with ``strict``, an operation was not measured.
     """
-    measured = _measurements(profile)
+    model = CostModel(profile)
+    measured = _measurements(profile, model, step)
     costs: dict[OpSpec, _Cost] = {}
     missing = []
     for spec in step.costed_specs:
         if spec in measured:
             costs[spec] = measured[spec]
         elif profile.rates is not None:
-            costs[spec] = _at_rates(profile.rates, spec)
+            costs[spec] = _at_rates(profile.rates, spec, model.workspace_bytes(spec))
         else:
             missing.append(spec)
     if missing and strict:
@@ -100,7 +123,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             f"{profile.name}: {len(missing)} of the {len(step.costed_specs)} operations of"
             f" {step.name} are not measured: {'; '.join(spec.key for spec in missing)}"
         )
-    predicted = _predictions(profile.name, measured, missing, step) if missing else ()
+    predicted = tuple(_predictions(profile, model, missing, step))
     for prediction in predicted:
         costs[prediction.spec] = _Cost(
             prediction.spec.key,
@@ -127,15 +150,18 @@ class _Cost:
     workspace_bytes: int
 
 
-def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
+def _measurements(
+    profile: DeviceProfile, model: CostModel, step: TrainingStep
+) -> dict[OpSpec, _Cost]:
+    """Costs of measured operations: within a step if that is known, else by themselves."""
+    wanted = frozenset(step.costed_specs)
     found = {}
     for spec, operation in profile.by_spec.items():
-        elsewhere = profile.elsewhere.get(operation.op)
-        cost = (
-            operation.cost(profile.cost_basis)
-            if elsewhere is None or operation.in_context is not None
-            else elsewhere
-        )
+        cost: Cost | PlaceCost | CostInStep = operation.cost(profile.cost_basis)
+        if operation.in_context is None:
+            elsewhere = profile.elsewhere.get(operation.op)
+            carried = model.carried_over(spec) if elsewhere is None and spec in wanted else None
+            cost = elsewhere or carried or cost
         if cost.energy_j is None:
             raise CostingError(
                 f"{profile.name}: {spec} has a time but no energy",
@@ -153,108 +179,40 @@ def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:
     )
 
 
-def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
+def _at_rates(rates: ComputeRates, spec: OpSpec, workspace_bytes: int) -> _Cost:
     flop = published_flop(spec)
     return _Cost(
         None,
         Interval.exact(flop / rates.flop_per_s),
         Interval.exact(flop / rates.flop_per_j),
-        workspace_bytes=0,
+        workspace_bytes=workspace_bytes,
     )
 
 
 # --- prediction -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Laws fitted to a group of measured operations; ``basis`` describes the group."""
-
-    basis: str
-    time: Law
-    energy: Law
-
-
 def _predictions(
-    board: str, measured: Mapping[OpSpec, _Cost], missing: Sequence[OpSpec], step: TrainingStep
-) -> tuple[Predicted, ...]:
-    from solver.costing.prediction import PredictionError
-
+    profile: DeviceProfile, model: CostModel, missing: Sequence[OpSpec], step: TrainingStep
+) -> Iterator[Predicted]:
     occurrences = Counter(op.spec.costed_as for op in step.ops)
-    groups: dict[str, _Group | None] = {}
-    predicted = []
     for spec in missing:
-        for like, scope in _scopes(spec):
-            if scope not in groups:
-                groups[scope] = _fitted(scope, measured)
-            group = groups[scope]
-            if group is None:
-                continue
-            try:
-                time_s, energy_j = group.time.predict(like), group.energy.predict(like)
-            except PredictionError:
-                continue
-            workspace_bytes = _workspace_estimate(spec, measured)
-            predicted.append(
-                Predicted(spec, time_s, energy_j, workspace_bytes, group.basis, occurrences[spec])
-            )
-            break
-        else:
+        try:
+            found = model.predict(spec)
+        except NotPredictable:
             raise CostingError(
-                f"{board}: {spec} is not measured, and the {len(measured)} measured operations"
-                " do not suffice to predict it",
+                f"{profile.name}: {spec} is not measured, and the {len(profile.operations)}"
+                " measured operations do not suffice to predict it",
                 remedy="profile the board with this model",
-            )
-    return tuple(predicted)
-
-
-def _scopes(spec: OpSpec) -> Iterator[tuple[OpSpec, str]]:
-    """Groups to predict an operation from, best first, each with the operation that stands for it.
-
-    A part does the work of a layer with fewer channels; its own operands are partly untouched.
-    """
-    for like in (spec, spec.as_layer):
-        if like is not None:
-            yield like, like.kind
-    yield spec.as_layer or spec, (spec.as_layer or spec).family
-    yield spec, ""
-
-
-def _members(scope: str, measured: Mapping[OpSpec, _Cost]) -> list[OpSpec]:
-    """Measured operations of a kind or family, or all of them if ``scope`` is empty."""
-    return [spec for spec in measured if scope in ("", spec.family, spec.kind)]
-
-
-def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
-    """Fit laws to the measured operations of ``scope``; None if that fails."""
-    from solver.costing.prediction import PredictionError, fit
-
-    members = [
-        spec
-        for spec in _members(scope, measured)
-        if measured[spec].time_s.median > 0 and measured[spec].energy_j.median > 0
-    ]
-    try:
-        time = fit(members, [measured[spec].time_s.median for spec in members])
-        energy = fit(members, [measured[spec].energy_j.median for spec in members])
-    except PredictionError:
-        return None
-    return _Group(f"{len(members)} measured {scope or 'operations of all kinds'}", time, energy)
-
-
-def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
-    """Upper estimate of the workspace in bytes, a multiple of the element size.
-
-    Among the measured operations of the same kind (else family, else all), it is the larger of the
-    maximum workspace, and the maximum workspace per byte moved times the bytes that ``spec`` moves.
-    """
-    like, members = next(
-        (like, found) for like, scope in _scopes(spec) if (found := _members(scope, measured))
-    )
-    most = max(measured[other].workspace_bytes for other in members)
-    share = max(measured[other].workspace_bytes / other.moved_bytes for other in members)
-    elements = math.ceil(max(most, share * like.moved_bytes) / ELEMENT_BYTES)
-    return elements * ELEMENT_BYTES
+            ) from None
+        yield Predicted(
+            spec,
+            found.time_s,
+            found.energy_j,
+            found.workspace_bytes,
+            found.basis,
+            occurrences[spec],
+        )
 
 
 # --- the graph --------------------------------------------------------------------------------
@@ -303,7 +261,7 @@ def _costed(
         origin=_origin(step, profile),
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
-        error_correlation=_correlation(profile, ops),
+        error_correlation=_correlation(profile, ops, predictions > 0),
         notes=tuple(_notes(step, profile, predictions, in_context)),
         ops=tuple(ops),
         tensors=tuple(tensors),
@@ -333,7 +291,8 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
         lora=step.lora,
         batch=step.batch,
         accumulate=step.accumulate if step.accumulate > 1 else None,
-        slices=step.slice_bytes,
+        slices=step.slices,
+        codecs=True if step.codecs else None,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,
         profile=profile.name,
@@ -350,14 +309,25 @@ def _in_place(profile: DeviceProfile, op: str, cost: _Cost) -> _Cost:
     return _Cost(cost.key, place.time_s, place.energy_j, cost.workspace_bytes)
 
 
-def _correlation(profile: DeviceProfile, ops: Sequence[Op]) -> float | None:
-    """Largest correlation that a watched step states, if an op has its costs from one."""
+# Correlation of the errors of two predicted operations: laws share their operations, and all shapes
+# of a network differ from those that were measured in the same way. With 0.1, the intervals of all
+# recorded steps hold (docs/benchmarks/cost-model.md).
+_PREDICTED_TOGETHER = 0.1
+
+
+def _correlation(profile: DeviceProfile, ops: Sequence[Op], predicted: bool) -> float | None:
+    """Largest correlation that a watched step states, if an op has its costs from one.
+
+    It is not less than that of predicted operations, if there are any.
+    """
     keys = {op.cost_key for op in ops}
     found = [
         step.correlation
         for step in profile.step_costs
         if any(place.key in keys for place in step.places)
     ]
+    if predicted:
+        found.append(_PREDICTED_TOGETHER)
     return max(found, default=None)
 
 
@@ -402,10 +372,15 @@ def _notes(
     step: TrainingStep, profile: DeviceProfile, predictions: int, in_context: int
 ) -> Iterator[str]:
     yield from profile.notes
-    if step.slice_bytes is not None:
+    if step.slices is not None:
+        weights, activations = step.slices.weights, step.slices.activations
+        of_activations = "" if activations is None else f", activations of at most {activations}"
         yield (
-            f"weights are in parts of at most {step.slice_bytes} bytes: bounds hold for these parts"
+            f"weights are in parts of at most {weights} bytes{of_activations}: bounds hold for"
+            " these parts"
         )
+    if step.codecs:
+        yield "the backward pass reads codes of some activations: bounds hold for steps with them"
     if profile.operations:
         yield f"operation costs are medians with a {profile.cost_basis} cache"
     if in_context:
@@ -416,12 +391,13 @@ def _notes(
     if predictions:
         yield (
             f"{predictions} of {len(step.costed_specs)} distinct operations were not measured;"
-            " their costs are predicted, their workspace is an upper estimate"
+            " their costs are predicted"
         )
     if profile.rates is not None:
+        tiles = profile.rates.tiles
         yield (
-            "costs of operations that were not measured are their FLOP at published rates, with"
-            " workspace 0"
+            "costs of operations that were not measured are their FLOP at published rates, with "
+            + ("workspace 0" if tiles is None else f"the workspace of kernels in {tiles} tiles")
         )
     if profile.storage is None:
         yield "the profile has no storage: nothing can be paged"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
-from multiprocessing import Pipe
 from signal import Signals
 from types import TracebackType
 from typing import Self
 
 from devices.errors import EngineFailed, EngineUnavailable
-from devices.program import module_process
 from solver.engines.messages import (
     Bound,
     EngineMessage,
@@ -22,10 +19,13 @@ from solver.engines.messages import (
     Run,
     Silence,
 )
+from solver.engines.processes import leave_idle, started
 from solver.engines.program import Program
 from solver.options import EngineName
 
 _POLL_S = 0.2
+# A process with a program of more columns is not kept, since it may hold on to much memory.
+_KEPT_COLUMNS = 10_000
 
 
 class EngineProcess:
@@ -39,19 +39,8 @@ class EngineProcess:
         self.version = name
         self._name = name
         self._is_ready = False
-        ours, theirs = Pipe()
-        self._connection = ours
-        command, environment = module_process(module, *arguments, str(theirs.fileno()))
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        theirs.close()
+        self._worker = started(module, *arguments)
+        self._connection, self._process = self._worker.connection, self._worker.process
 
     def send(self, message: object) -> None:
         """Send a message. Raises :class:`EngineFailed` if the process has ended."""
@@ -110,11 +99,7 @@ class EngineProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-        self._connection.close()
+        self._worker.end()
 
 
 class Engine(EngineProcess):
@@ -124,6 +109,7 @@ class Engine(EngineProcess):
         super().__init__(name, "solver.engines.worker", name)
         self._sent_columns = 0
         self._sent_rows = 0
+        self._is_running = False
         # Claims of the engine that its own solutions refuted, and that were corrected.
         self.faults: list[str] = []
 
@@ -151,11 +137,25 @@ class Engine(EngineProcess):
             yield Finished("stopped")
             return
         self.send(Run(self._growth(program), relax, absolute_gap, threads, start, presolve))
+        self._is_running = True
         for message in self.messages(deadline):
             assert isinstance(message, Incumbent | Bound | Finished | Silence)
+            if isinstance(message, Finished):
+                self._is_running = message.outcome == "stopped"
             if isinstance(message, Finished) and message.reason:
                 self.faults.append(message.reason)
             yield message
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._is_running or kind is not None or self._sent_columns > _KEPT_COLUMNS:
+            self._worker.end()
+        else:
+            leave_idle(self._worker)
 
     def _growth(self, program: Program) -> Growth:
         columns, rows = self._sent_columns, self._sent_rows

@@ -38,6 +38,11 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """Order to forget the program, and to begin with another one."""
+
+
+@dataclass(frozen=True)
 class Incumbent:
     """A better solution: values of all columns."""
 

@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 from solver.time_limit import check_time
 
 Sense: TypeAlias = Literal["<", "=", ">"]
+# Distance of a column from an integer, absolute, that the tolerances of engines explain, and
+# difference of sums, relative to their largest term, that rounding explains.
+_FRACTION, _ROUNDING = 1e-6, 1e-9
 # Columns with their coefficients.
 Terms: TypeAlias = Sequence[tuple[int, float]]
 
@@ -22,6 +25,13 @@ class Row:
     coefficients: tuple[float, ...]
     sense: Sense
     right_side: float
+
+    def holds(self, values: Sequence[float]) -> bool:
+        """Whether the values of all columns satisfy the row, up to the rounding of its terms."""
+        terms = [v * values[c] for c, v in zip(self.columns, self.coefficients, strict=True)]
+        slack = _ROUNDING * max(map(abs, (*terms, self.right_side)))
+        excess = math.fsum((*terms, -self.right_side))
+        return (self.sense == ">" or excess <= slack) and (self.sense == "<" or excess >= -slack)
 
 
 @dataclass
@@ -67,19 +77,26 @@ class Program:
     def objective(self, values: Sequence[float]) -> float:
         return math.fsum(c * v for c, v in zip(self.cost, values, strict=True) if c)
 
-    def satisfied_by(self, values: Sequence[float], tolerance: float = 1e-6) -> bool:
-        """Whether ``values`` satisfy all rows and the columns' limits."""
-        limits = zip(self.lower, values, self.upper, strict=True)
-        if any(not low - tolerance <= value <= high + tolerance for low, value, high in limits):
-            return False
-        for row in self.rows:
-            terms = zip(row.coefficients, row.columns, strict=True)
-            excess = math.fsum(v * values[c] for v, c in terms) - row.right_side
-            if row.sense != ">" and excess > tolerance:
+    def satisfied_by(self, values: Sequence[float], *, relaxed: bool = False) -> bool:
+        """Whether ``values`` are a solution, beyond doubt; without integrality if ``relaxed``.
+
+        What engines accept as a solution may break a row by an absolute tolerance, which is much in
+        a row of small coefficients. Here integer columns count as the integers that they mean, and
+        a row holds up to the rounding of its largest term. A solution that an engine found may
+        therefore not satisfy the program, although one close to it does.
+        """
+        exact = list(values)
+        for column, (low, value, high) in enumerate(
+            zip(self.lower, values, self.upper, strict=True)
+        ):
+            if self.integer[column] and not relaxed:
+                exact[column] = float(round(value))
+                if abs(value - exact[column]) > _FRACTION:
+                    return False
+            slack = _ROUNDING * max(1.0, abs(value))
+            if not low - slack <= exact[column] <= high + slack:
                 return False
-            if row.sense != "<" and excess < -tolerance:
-                return False
-        return True
+        return all(row.holds(exact) for row in self.rows)
 
 
 def weighted_sum(terms: Terms, values: Sequence[float]) -> float:

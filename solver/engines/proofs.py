@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias
 
@@ -16,8 +15,6 @@ Verdict: TypeAlias = Literal["confirmed", "refuted", "undecided"]
 
 # Difference of two bounds on an objective, relative, that the tolerances of engines explain.
 _TOLERANCE = 1e-5
-# Distance of a column from an integer, absolute, that they explain.
-_FRACTION = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +65,7 @@ class SecondProof:
 
     Attributes:
         verdict: ``confirmed``: the second engine proves that no solution contradicts the claim.
-            ``refuted``: it found one, and the solution satisfies every row, within 1e-6.
+            ``refuted``: it found one, and the solution satisfies every row.
             ``undecided``: neither.
         engine: Name and version of the second engine.
         reason: Why it is undecided.
@@ -105,7 +102,7 @@ def prove_again(proof: Proof, engine: EngineName, threads: int, deadline: float)
             ):
                 version = process.version
                 match message:
-                    case Incumbent() if _is_solution(program, message.values):
+                    case Incumbent() if program.satisfied_by(message.values):
                         return SecondProof("refuted", version)
                     case Finished(outcome="infeasible"):
                         return SecondProof("confirmed", version)
@@ -115,11 +112,3 @@ def prove_again(proof: Proof, engine: EngineName, threads: int, deadline: float)
     except EngineFailed as error:
         return SecondProof("undecided", version, f"failed: {error}")
     return SecondProof("undecided", version, "did not end within the time limit")
-
-
-def _is_solution(program: Program, values: Sequence[float]) -> bool:
-    """Whether values satisfy a program once those of integer columns are rounded."""
-    columns = zip(values, program.integer, strict=True)
-    whole = [float(round(value)) if integer else value for value, integer in columns]
-    moved = zip(values, whole, strict=True)
-    return all(abs(a - b) <= _FRACTION for a, b in moved) and program.satisfied_by(whole)

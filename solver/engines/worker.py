@@ -10,7 +10,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,9 +18,18 @@ from typing import Any
 
 import mip
 
-from solver.engines.messages import Bound, EngineMessage, Finished, Growth, Incumbent, Ready, Run
+from solver.engines.messages import (
+    Bound,
+    EngineMessage,
+    Finished,
+    Forget,
+    Growth,
+    Incumbent,
+    Ready,
+    Run,
+)
 from solver.engines.parent import Parent
-from solver.engines.program import Row
+from solver.engines.program import Program, Row
 
 _BOUND_INTERVAL_S = 0.25
 # Programs of at most this many columns are solved a second time, without presolve, before anything
@@ -29,8 +38,10 @@ _BOUND_INTERVAL_S = 0.25
 _SMALL_COLUMNS = 400
 # A first proof that took longer than this is not repeated, and bounds are reported meanwhile.
 _LONGEST_PROVEN_TWICE_S = 2.0
-# Difference of two optima, relative, and violation of a row, relative, that tolerances explain.
+# Difference of two optima, relative, that tolerances explain.
 _TOLERANCE = 1e-5
+# The tolerance of engines for a row is absolute, 1e-6: rows of smaller coefficients are magnified.
+_SMALL_COEFFICIENT = 2.0**-7
 
 
 class _Reporter:
@@ -89,8 +100,7 @@ class _Engine:
         self.model.verbose = 0
         self.columns: list[Any] = []
         self._created = time.monotonic()
-        self._rows: list[Row] = []
-        self._integer: list[bool] = []
+        self._program = Program()
 
     def grow(self, growth: Growth) -> None:
         for lower, upper, cost, integer in zip(
@@ -98,9 +108,12 @@ class _Engine:
         ):
             kind = mip.BINARY if integer else mip.CONTINUOUS
             self.columns.append(self.model.add_var(lb=lower, ub=upper, obj=cost, var_type=kind))
-        self._integer += growth.integer
-        self._rows += growth.rows
-        for row in growth.rows:
+        program = self._program
+        program.lower += growth.lower
+        program.upper += growth.upper
+        program.integer += growth.integer
+        program.rows += growth.rows
+        for row in map(_magnified, growth.rows):
             variables = [self.columns[c] for c in row.columns]
             self.model.add_constr(
                 mip.LinExpr(variables, list(row.coefficients), -row.right_side, row.sense)
@@ -167,15 +180,17 @@ class _Engine:
         """What is left of two proofs, and which of them is false.
 
         A solution that satisfies every row refutes a claim that none exists, and any bound above
-        its objective, whoever made the claim.
+        its objective, whoever made the claim. If neither run has one, what claims less is left.
         """
         solutions = [
             proof
             for proof in (one, other)
-            if isinstance(proof, _Optimum) and self._holds(proof.values, relaxed=run.relax)
+            if isinstance(proof, _Optimum)
+            and self._program.satisfied_by(proof.values, relaxed=run.relax)
         ]
         if not solutions:
-            return one, ""
+            optima = [proof for proof in (one, other) if isinstance(proof, _Optimum)]
+            return min(optima, key=lambda optimum: optimum.bound, default=one), ""
         best = min(solutions, key=lambda solution: solution.objective)
         slack = run.absolute_gap + _TOLERANCE * (1.0 + abs(best.objective))
         faults = []
@@ -190,30 +205,22 @@ class _Engine:
                 bounds.append(proof.bound)
         return replace(best, bound=min(bounds)), "; ".join(faults)
 
-    def _holds(self, values: Sequence[float], *, relaxed: bool) -> bool:
-        """Whether values are integer where they must be and satisfy every row, within tolerance."""
-        if not relaxed and any(
-            integer and abs(value - round(value)) > _TOLERANCE
-            for integer, value in zip(self._integer, values, strict=True)
-        ):
-            return False
-        for row in self._rows:
-            terms = [
-                factor * values[column]
-                for column, factor in zip(row.columns, row.coefficients, strict=True)
-            ]
-            left = math.fsum(terms) - row.right_side
-            slack = _TOLERANCE * (1.0 + max((abs(term) for term in terms), default=0.0))
-            if (row.sense != ">" and left > slack) or (row.sense != "<" and left < -slack):
-                return False
-        return True
-
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
         """Run to the end, and report incumbents and bounds as far as the engine provides them."""
         return self.model.optimize()
 
     def version(self) -> str:
         raise NotImplementedError
+
+
+def _magnified(row: Row) -> Row:
+    """The row, multiplied by a power of two if its coefficients are small."""
+    largest = max(map(abs, row.coefficients), default=1.0)
+    if largest >= _SMALL_COEFFICIENT:
+        return row
+    power = -math.frexp(largest)[1]
+    coefficients = tuple(math.ldexp(value, power) for value in row.coefficients)
+    return replace(row, coefficients=coefficients, right_side=math.ldexp(row.right_side, power))
 
 
 class _Highs(_Engine):
@@ -239,6 +246,7 @@ class _Highs(_Engine):
             const char *Highs_version(void);
             int Highs_setStringOptionValue(void *, const char *, const char *);
             int Highs_clearSolver(void *);
+            void Highs_resetGlobalScheduler(int);
             """
         )
         self._library: Any = self._ffi.dlopen(highs.libfile)
@@ -246,6 +254,8 @@ class _Highs(_Engine):
             "void *", int(highs.ffi.cast("uintptr_t", self.model.solver._model))
         )
         self._callback: Any = None
+        # The threads of an earlier program; this one may ask for another number.
+        self._library.Highs_resetGlobalScheduler(1)
 
     @contextmanager
     def without_presolve(self) -> Iterator[None]:
@@ -349,11 +359,16 @@ _ENGINES: dict[str, Callable[[], _Engine]] = {"highs": _Highs, "cbc": _Cbc, "gur
 
 def main() -> None:
     """Solve the runs that the parent orders, until it is gone."""
-    parent: Parent[Run] = Parent(int(sys.argv[2]))
-    engine = _ENGINES[sys.argv[1]]()
-    parent.send(Ready(engine.version()))
+    parent: Parent[Run | Forget] = Parent(int(sys.argv[2]))
     while True:
-        run = parent.receive()
+        engine = _ENGINES[sys.argv[1]]()
+        parent.send(Ready(engine.version()))
+        _solve(engine, parent)
+
+
+def _solve(engine: _Engine, parent: Parent[Run | Forget]) -> None:
+    """Solve runs of one program until the parent has another one."""
+    while not isinstance(run := parent.receive(), Forget):
         engine.grow(run.growth)
         report = _Reporter(parent.send, _LONGEST_PROVEN_TWICE_S if engine.is_small else 0.0)
         report.finished(engine.minimise(run, report))

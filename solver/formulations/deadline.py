@@ -65,6 +65,8 @@ class DeadlineRows:
             hidden = [] if self._hidden is None else [(self._hidden, -self._unit_s)]
             self._terms = [*recomputing, *self._paging, *hidden]
             self._slack_s = deadline_s - self._least_s
+            if self._hidden is None:
+                self._exclude_late()
             self._add_deadline()
 
     def charge(self, share: float) -> bool:
@@ -102,6 +104,15 @@ class DeadlineRows:
         self._limits.append((scaled, constant))
         minus = ((column, -share) for column, share in scaled)
         self._program.row([(self._hidden, 1.0), *minus], "<", constant)
+
+    def _exclude_late(self) -> None:
+        """Fix columns that alone miss the deadline, whose terms would hide much smaller ones."""
+        for column, seconds in self._terms:
+            if seconds > self._slack_s:
+                self._program.upper[column] = 0.0
+        self._terms = [
+            (column, seconds) for column, seconds in self._terms if seconds <= self._slack_s
+        ]
 
     def _add_deadline(self) -> None:
         terms = [(column, seconds / self._scale_s) for column, seconds in self._terms]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from solver.problem.claims import GIVEN_ORDER
 from solver.problem.problem import Problem
 
 # Columns by stage and op, or by stage and tensor.
@@ -16,7 +17,7 @@ StageTable: TypeAlias = Mapping[tuple[int, int], int]
 
 # What the schedules have in common that a formulation by stages can express.
 RESTRICTIONS = (
-    "first executions keep the graph's order",
+    GIVEN_ORDER,
     "between two first executions each op is recomputed at most once, in the graph's order",
     "between two first executions a tensor that was in RAM and was freed is not paged in again",
 )

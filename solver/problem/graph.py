@@ -17,7 +17,15 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Loss, Phase
-from devices.quantities import MOST_BYTES, Count, Fraction, Label, Size, UnitCost
+from devices.quantities import (
+    MOST_BYTES,
+    Count,
+    Fraction,
+    Label,
+    Size,
+    StatedSlices,
+    UnitCost,
+)
 from networks.kinds import Optimizer, Place, TensorKind
 
 _SOURCES: frozenset[TensorKind] = frozenset({"input", "parameter", "optimizer_state"})
@@ -98,9 +106,10 @@ class Origin(StrictModel):
     ``model`` is the name of a built-in network, or the path of a file whose hash is
     ``model_sha256``. ``loss`` was added to it, ``train`` selected the trained parameters, and
     ``lora`` added adapters. ``accumulate`` is the number of parts of the batch; if it is one, it is
-    absent. ``slices`` are the most bytes of a weight in a part; absent if all weights are whole.
-    ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
-    are published figures, which belong to no particular kernels.
+    absent. ``slices`` are the most bytes of a weight in a part, and of an activation;
+    absent if all layers are whole. ``codecs``: the backward pass reads codes of some activations.
+    ``kernels_sha256`` and ``matmul`` identify the measured kernels;
+    they are absent if the costs are published figures, which belong to no particular kernels.
     """
 
     model: str
@@ -110,7 +119,8 @@ class Origin(StrictModel):
     lora: str | None = None
     batch: Count
     accumulate: Annotated[int, Field(ge=2)] | None = None
-    slices: Count | None = None
+    slices: StatedSlices | None = None
+    codecs: Literal[True] | None = None
     optimizer: Optimizer
     parameters_in: Place
     profile: str
@@ -120,7 +130,7 @@ class Origin(StrictModel):
     @property
     def stated(self) -> dict[str, str | int | None]:
         """The origin as a report states it, without what only some networks have."""
-        rare = {"model_sha256", "loss", "train", "lora", "accumulate", "slices"}
+        rare = {"model_sha256", "loss", "train", "lora", "accumulate", "slices", "codecs"}
         absent = {name for name in rare if getattr(self, name) is None}
         stated = self.model_dump(exclude=absent)
         return stated if self.train is None else stated | {"train": ", ".join(self.train)}
@@ -163,6 +173,11 @@ class CostedGraph(StrictModel):
         if problems:
             raise ValueError("; ".join(problems[:5]))
         return self
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Names of the ops, in order."""
+        return tuple(op.name for op in self.ops)
 
     def in_order(self, names: Sequence[str]) -> CostedGraph:
         """The same graph with its ops in another order, which their reads must allow."""

@@ -6,7 +6,7 @@ import re
 
 from devices.documents.explain import shown
 from devices.errors import InputError
-from devices.quantities import LEAST, MOST, MOST_BYTES
+from devices.quantities import LEAST, MOST, MOST_BYTES, Slices
 
 _UNITS: dict[str, int] = {
     "": 1,
@@ -39,30 +39,31 @@ def parse_ram_bytes(text: str, peak_bytes: int) -> int:
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
         return _whole_bytes(peak_bytes * float(percent["number"]) / 100, text)
-    size_bytes = _size_bytes(text)
-    if size_bytes is None:
+    found_bytes = parse_bytes(text)
+    if found_bytes is None:
         raise QuantityError(
             f"{shown(text)} is not a RAM budget: give bytes (40000), a size (512KiB, 1.2MB)"
             " or a share of the unconstrained peak (40%)"
         )
-    return _whole_bytes(size_bytes, text)
+    return _whole_bytes(found_bytes, text)
 
 
-def parse_slice_bytes(text: str) -> int:
-    """Parse the size of a slice: ``64KiB``, ``0.5MB``, ``40000``.
+def parse_slices(text: str) -> Slices:
+    """Parse slices of weights, and of activations: ``64KiB``, ``40000``, ``64KiB:16KiB``.
 
     Raises:
-        QuantityError: ``text`` is not a size, or less than a byte.
+        QuantityError: ``text`` is none, or a size is less than a byte.
     """
-    size_bytes = _size_bytes(text)
-    if size_bytes is None or not 1 <= size_bytes <= MOST_BYTES:
+    sizes = [parse_bytes(each) for each in text.split(":")]
+    if len(sizes) > 2 or any(size is None or not 1 <= size <= MOST_BYTES for size in sizes):
         raise QuantityError(
-            f"{shown(text)} is not the size of a slice: give bytes (40000) or a size (64KiB)"
+            f"{shown(text)} is not the size of a slice: give bytes (40000) or a size (64KiB) of"
+            " weights, or two (64KiB:16KiB), the second of activations"
         )
-    return int(size_bytes)
+    return Slices(*(int(size or 0) for size in sizes))
 
 
-def _size_bytes(text: str) -> float | None:
+def parse_bytes(text: str) -> float | None:
     """A number with a unit, in bytes; None if ``text`` is anything else."""
     size = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _UNITS.items()}

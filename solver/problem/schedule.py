@@ -203,6 +203,8 @@ class Schedule(StrictModel):
         bytes_written_to_storage: Bytes of all page-outs.
         solver: Program and effort of the search.
         budget: Limits that the schedule satisfies.
+        asked_ram_bytes: RAM budget that was asked for, where what a board's firmware keeps about a
+            schedule leaves less: ``budget`` is what it leaves. Absent where nothing was taken off.
         bound_covers: Schedules that ``energy_bound_j`` holds for.
         restrictions: Restrictions of these schedules.
         smallest_ram_bytes: Without a schedule, the smallest RAM budget for which one was found.
@@ -237,6 +239,7 @@ class Schedule(StrictModel):
     bytes_written_to_storage: Size | None = None
     solver: SolverRecord
     budget: Budget
+    asked_ram_bytes: Size | None = None
     bound_covers: str
     restrictions: tuple[str, ...] = ()
     smallest_ram_bytes: Size | None = None

@@ -15,6 +15,7 @@ from typing import Literal
 
 from solver.engines.engine import EngineProcess
 from solver.engines.messages import Bound, Finished
+from solver.problem.claims import GIVEN_ORDER
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.referee import RefereeError, verify
@@ -30,7 +31,7 @@ _ROUNDING = 1e-9
 def restrictions_of(problem: Problem, intervals: int = INTERVALS) -> tuple[str, ...]:
     """Restrictions of the schedules that the bound covers."""
     named = [
-        "first executions keep the graph's order",
+        GIVEN_ORDER,
         "between two first executions each op is recomputed at most once, in the graph's order",
         f"each op is computed at most {intervals} times",
         f"a tensor that is needed comes into RAM at most {intervals} times",
@@ -181,7 +182,8 @@ def search_retention(search: Search, deadline: float) -> Ending:
         report()
 
     def raise_bound(bound: float) -> None:
-        search.bound = max(search.bound or 0.0, bound)
+        if bound > (search.bound or 0.0):
+            search.bound, search.by = bound, "constraint program"
         report()
 
     def name(version: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from solver.options import SolverOptions
 from solver.pools import Pool, local_pool
-from solver.problem.claims import EVERY_SCHEDULE, class_of
+from solver.problem.claims import claims_of, class_of, proven_of
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
 from solver.robustness.draws import BoolArray, CostDraws
@@ -120,7 +120,8 @@ def assess_robustness(
     if robust and found.best_on_average is not None:
         chosen = found.best_on_average
         robustness = robustness.model_copy(update={"schedule": "best_on_average"})
-    if chosen.restrictions != schedule.restrictions:
+    order = draws.items.graph.order
+    if not class_of(schedule, order).includes(class_of(chosen, order)):
         robustness = _without_bounds(robustness)
     return chosen.model_copy(update={"robustness": robustness})
 
@@ -187,20 +188,10 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
         return other
     graph, budget = search.draws.items.graph, assessed.budget
     result = verify(graph, other.actions, budget)
-    proven_j, covered = assessed.energy_bound_j, {}
-    if not class_of(assessed, [op.name for op in graph.ops]).keeps_order(other.actions):
-        # The bound holds for the order of the schedule that is replaced.
-        proven_j = assessed.any_order_bound_j
-        covered = {"bound_covers": EVERY_SCHEDULE.words, "restrictions": ()}
-    bound_j = min(proven_j or 0.0, result.energy_j)
-    gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
+    claims = claims_of(assessed, graph.order)
     return assessed.model_copy(
         update={
-            "status": "optimal" if gap <= asked_gap else "feasible",
             "energy_j": result.energy_j,
-            "energy_bound_j": bound_j,
-            "asked_gap": asked_gap,
-            "gap": gap,
             "time_s": result.time_s,
             "peak_bytes": result.peak_bytes,
             "arena_bytes": other.arena_bytes,
@@ -208,7 +199,7 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
             "bytes_written_to_storage": result.bytes_written_to_storage,
             "resident_address": other.resident_address,
             "actions": other.actions,
-            **covered,
+            **proven_of(claims, budget, graph.order, other.actions, result.energy_j, asked_gap),
         }
     )
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from solver.options import SolverOptions
 from solver.pools import Pool
-from solver.problem.claims import class_of
+from solver.problem.claims import claims_of, class_of
 from solver.problem.schedule import Schedule
 from solver.referee.referee import RefereeError, verify
 from solver.robustness.draws import CostDraws, FloatArray
@@ -76,6 +76,7 @@ class DrawTask:
     deadline_s: float | None
     limit_s: float
     options: SolverOptions
+    certified: bool
 
     def submit(self, pool: Pool, most_s: float) -> Future[Schedule]:
         """Start the search in a pool, for at most ``most_s`` seconds."""
@@ -83,8 +84,14 @@ class DrawTask:
         options = replace(self.options, time_limit_s=limit_s)
         graph = self.draws.items.graph_at(self.energy_j, self.time_s)
         budget = self.start.budget.model_copy(update={"deadline_s": self.deadline_s})
-        starts = (self.start.actions,)
-        return pool.submit(solve_graph, graph, budget, options, starts=starts)
+        return pool.submit(
+            solve_graph,
+            graph,
+            budget,
+            options,
+            starts=(self.start.actions,),
+            certified=self.certified,
+        )
 
 
 class DrawSearch:
@@ -107,8 +114,10 @@ class DrawSearch:
         self.least = 0
         self._stated_j, self._stated_s = draws.items.costs()
         self._mean_s: FloatArray = draws.time_s.mean(axis=0)
-        if self._deadline_s is None and schedule.energy_bound_j is not None:
-            self.evaluation.bounds.prove(self._stated_j, schedule.energy_bound_j)
+        # If the schedule was certified, only bounds count that are certified, too.
+        self._certified = schedule.certificate is not None
+        if self._deadline_s is None:
+            self.evaluation.bounds.prove(self._stated_j, self._bound_j(schedule))
         self._begun: set[int] = set()
         self.solved = 0
         self._fruitless = 0
@@ -187,6 +196,7 @@ class DrawSearch:
             deadline_s,
             part * self._time_limit_s,
             self._options,
+            self._certified,
         )
 
     # --- results ----------------------------------------------------------------------------------
@@ -199,7 +209,7 @@ class DrawSearch:
         if row is not None:
             self._take_if_least(row)
         bound_j = self._bound_j(found)
-        if bound_j is not None and task.kind != "fastest":
+        if task.kind != "fastest":
             if task.deadline_s is None:
                 evaluation.bounds.prove(task.energy_j, bound_j)
             elif isinstance(task.kind, int):
@@ -212,11 +222,14 @@ class DrawSearch:
             new = better or int(self._undecided().sum()) < undecided
             self._fruitless = 0 if new else self._fruitless + 1
 
-    def _bound_j(self, found: Schedule) -> float | None:
-        """Bound for all schedules that the bound of the assessed schedule covers."""
-        order = [op.name for op in self.draws.items.graph.ops]
-        covers_all = class_of(found, order).includes(class_of(self.schedule, order))
-        return found.energy_bound_j if covers_all else found.any_order_bound_j
+    def _bound_j(self, found: Schedule) -> float:
+        """Bound for all schedules that the bound of the assessed schedule covers; 0 if unknown."""
+        certificate = found.certificate
+        if self._certified and (certificate is None or certificate.outcome == "undecided"):
+            return 0.0
+        order = self.draws.items.graph.order
+        covered = class_of(self.schedule, order)
+        return claims_of(found, order).finite.about(found.budget, covered).least_j
 
     def _take_if_least(self, row: int) -> None:
         """Make a schedule the least if it is in time and needs less energy at the stated costs."""

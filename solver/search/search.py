@@ -22,6 +22,7 @@ from solver.formulations.scaled_costs import Objective
 from solver.formulations.staged import RESTRICTIONS
 from solver.options import SolverOptions
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
+from solver.problem.claims import Claim, Evidence, ScheduleClass
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
@@ -82,8 +83,7 @@ class Search:
 
     ``actions`` is the best verified schedule so far, ``value`` its objective and ``bound`` the
     proven lower bound. They are kept if :meth:`run` is ended by its deadline or by Ctrl-C.
-    ``proof`` is the engine's for the bound, or that no schedule exists after :meth:`run` has ended
-    so; None if no engine has improved the bound that the search began with.
+    ``by`` is what proves the bound, or that no schedule exists after :meth:`run` has ended so.
     """
 
     problem: Problem
@@ -95,7 +95,7 @@ class Search:
     actions: tuple[Action, ...] | None = None
     value: float | None = None
     bound: float | None = None
-    proof: Proof | None = None
+    by: Evidence = "costs"
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
@@ -170,7 +170,7 @@ class Search:
     def _run(self, deadline: float) -> Ending:
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
-        unrestricted = self.bound, self.proof
+        unrestricted = self.bound, self.by
         simplified = self._built(simplify=True)
         ending = self._search(simplified, deadline)
         if ending != "infeasible":
@@ -178,7 +178,7 @@ class Search:
         whole = self._built(simplify=False)
         if whole.restrictions == simplified.restrictions:
             return ending  # nothing was simplified
-        self.bound, self.proof = unrestricted
+        self.bound, self.by = unrestricted
         return self._search(whole, deadline)
 
     def _built(self, *, simplify: bool) -> Formulation:
@@ -189,11 +189,11 @@ class Search:
 
     def _search(self, formulation: Formulation, deadline: float) -> Ending:
         """Search with a formulation; again without presolve after a false proof."""
-        before = self.bound, self.proof
+        before = self.bound, self.by
         try:
             return self._search_rounds(formulation, deadline)
         except _FalseProof as fault:
-            self.bound, self.proof = before
+            self.bound, self.by = before
             self.faults.append(f"{fault}{'' if self._presolve else ', even without presolve'}")
             if not self._presolve:
                 return "spent"
@@ -355,7 +355,7 @@ class Search:
             ):
                 raise _FalseProof("proved a bound that a solution refutes")
             if bound > (self.bound or 0.0):
-                self.proof = Proof.of(formulation.program, objective)
+                self.by = Proof.of(formulation.program, objective)
             self.bound = max(self.bound or 0.0, bound)
         elif self._is_within_gap(bound):
             self._is_spent = True
@@ -364,7 +364,7 @@ class Search:
         """Believe that the program has no solution, unless the best schedule is one."""
         if self._refutes(formulation, None):
             raise _FalseProof("called a program infeasible that has a solution")
-        self.proof = Proof.of(formulation.program, None)
+        self.by = Proof.of(formulation.program, None)
         return "infeasible"
 
     def _refutes(self, formulation: Formulation, objective: float | None) -> bool:
@@ -380,6 +380,16 @@ class Search:
             return True
         least = formulation.program.objective(values)
         return objective > least + _TOLERANCE * (1.0 + abs(least))
+
+    @property
+    def claim(self) -> Claim:
+        """The bound, for the class that the program covers."""
+        return self.claim_of(self.bound or 0.0)
+
+    def claim_of(self, least_j: float) -> Claim:
+        """A claim about the class that the program covers, by what was proven last."""
+        covers = ScheduleClass.named(self.restrictions, self.problem.graph.order)
+        return Claim(least_j, self.problem.budget, covers, self.by)
 
     def report(self) -> None:
         """Report progress."""

@@ -125,6 +125,8 @@ class _StateSearch:
         self._ram_bytes = math.inf if objective == "memory" else problem.budget.ram_bytes
         self._is_timed = objective == "time" or self._latest_s < math.inf
         self._labels: list[_Label] = []
+        # The least place in the queue of the labels with the same state and clocks.
+        self._queued: dict[tuple[_State, _Clocks], float] = {}
         # By bit set: bytes of tensors in RAM, joules of the ops that are not done.
         self._bytes: dict[int, int] = {}
         self._left: dict[int, float] = {}
@@ -170,7 +172,11 @@ class _StateSearch:
 
     def _add(self, queue: list[tuple[float, int]], label: _Label) -> None:
         ahead_j = self._left_j(label.state.done) if self._objective == "energy" else 0.0
-        heapq.heappush(queue, (label.value + ahead_j, len(self._labels)))
+        first, here = label.value + ahead_j, (label.state, label.clocks)
+        if self._queued.get(here, math.inf) <= first:
+            return
+        self._queued[here] = first
+        heapq.heappush(queue, (first, len(self._labels)))
         self._labels.append(label)
 
     def _left_j(self, done: int) -> float:

@@ -8,6 +8,7 @@ keeps to the graph's order.
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from solver.constructed.orders import low_memory_orders
 from solver.formulations.compact.formulation import MOST_OPS
 from solver.formulations.scaled_costs import Objective
 from solver.options import SolverOptions
+from solver.problem.claims import Claim, needs_ram
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute
@@ -44,15 +46,15 @@ class Advice:
     Attributes:
         ram_bytes: Smallest RAM budget for which a schedule was found, with its addresses if the
             options ask for them.
-        ram_bound_bytes: No schedule needs less RAM. Equal to ``ram_bytes`` if that is proven to be
-            the smallest.
+        ram_claim: That no schedule needs less RAM than some, which is ``ram_bytes`` if that is
+            proven to be the smallest.
         op: The op that determines ``ram_bytes``.
         deadline_s: Shortest deadline for which a schedule was found.
         deadline_bound_s: No schedule is faster.
     """
 
     ram_bytes: int | None = None
-    ram_bound_bytes: int | None = None
+    ram_claim: Claim | None = None
     op: str | None = None
     deadline_s: float | None = None
     deadline_bound_s: float | None = None
@@ -81,7 +83,8 @@ def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) ->
         if found.actions is None or found.value is None:
             return Advice()
         takes = _with_addresses(problem, options, found.actions, int(found.value), until)
-        return Advice(takes, int(bound), _peak_op(problem, found.actions) or op)
+        needed = needs_ram(int(bound), problem.budget, "exhaustion")
+        return Advice(takes, needed, _peak_op(problem, found.actions) or op)
     enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
@@ -95,10 +98,10 @@ def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) ->
     if search.actions is None or search.value is None:
         return Advice()
     found_bytes = int(search.value)
-    bound_bytes = _too_little(problem, options, least - 1, found_bytes, until) + 1
+    needed = _least_needed(problem, options, least, found_bytes, until)
     determined_by = _peak_op(problem, search.actions) if found_bytes > least else None
     takes = _with_addresses(problem, options, search.actions, found_bytes, until)
-    return Advice(ram_bytes=takes, ram_bound_bytes=bound_bytes, op=determined_by or op)
+    return Advice(takes, needed, determined_by or op)
 
 
 def _with_addresses(
@@ -156,25 +159,24 @@ def _compact_for_less(search: Search, until: float) -> None:
         search.offer_if_valid(compact.actions)
 
 
-def _too_little(
-    problem: Problem, options: SolverOptions, too_little: int, enough: int, until: float
-) -> int:
-    """The largest budget that the crossing program proves to be too small, by bisection."""
-    unproven = enough
+def _least_needed(
+    problem: Problem, options: SolverOptions, least: int, enough: int, until: float
+) -> Claim:
+    """The claim about the least RAM that the crossing program proves, by bisection."""
+    claim = needs_ram(least, problem.budget, "costs")
+    too_little, unproven = least - 1, enough
     with TimeLimit(until).enforced(), suppress(OutOfTime):
         while unproven - too_little > 1 and time.monotonic() < until:
             middle = (too_little + unproven) // 2
             budget = problem.budget.model_copy(update={"ram_bytes": middle})
             smaller = Problem(problem.graph, budget)
             search = CrossingSearch(smaller, "any", options.engine, options.threads)
-            if any(
-                isinstance(news, NoSchedule)
-                for news in search.run(1.0, TimeLimit(until).part(0.5).end)
-            ):
-                too_little = middle
-            else:
+            for news in search.run(1.0, TimeLimit(until).part(0.5).end):
+                if isinstance(news, NoSchedule):
+                    claim, too_little = Claim(math.inf, budget, by=news.proof), middle
+            if too_little < middle:
                 unproven = middle
-    return too_little
+    return claim
 
 
 def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> None:

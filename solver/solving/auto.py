@@ -6,7 +6,8 @@
 3. If they do not meet, all schedules of a small graph are searched (``solver.search.states``).
    That ends the search, in any order.
 4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
-   several seeds. With one, a second thread anneals if an order other than the graph's is better.
+   several seeds. With one, many runs of the greedy rule look for a better start of annealing, and
+   a second thread anneals if an order other than the graph's is better.
 5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
@@ -25,12 +26,10 @@ from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.constructed.orders import low_memory_orders
-from solver.engines.proofs import Proof
 from solver.formulations.compact.formulation import MOST_OPS
 from solver.formulations.crossing import OrderKept
-from solver.formulations.staged import RESTRICTIONS
 from solver.options import SolverOptions
-from solver.problem.claims import EVERY_SCHEDULE, OWN_ORDER, ScheduleClass
+from solver.problem.claims import EVERY_SCHEDULE, Claim, Claims, Evidence, ScheduleClass
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, first_executions
@@ -73,18 +72,15 @@ class AutomaticSearch:
         self._options = options
         self._on_progress = on_progress
         self._deadline = deadline
-        self._any_order_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
-        # The best schedule in any order, and the bound from the crossing program.
-        self._search = Search(problem, "energy", options, on_progress, bound=self._any_order_j)
+        least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
+        self._claims = self._sums = Claims((Claim(least_j, problem.budget),))
+        # The best schedule in any order, and the bound for all schedules that are searched.
+        self._search = Search(problem, "energy", options, on_progress, bound=least_j)
         self._compact: Search | None = None
         self._crossing: CrossingSearch | None = None
         self._chosen: list[str] = []
         self._notes: list[str] = []
         self._annealers: list[Annealer] = []
-        # The class in which no schedule exists, once that is proven.
-        self._none_in: ScheduleClass | None = None
-        # The crossing program's proof of that or of the bound.
-        self._proof: Proof | None = None
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
         """Search, beginning with ``starts``.
@@ -101,7 +97,7 @@ class AutomaticSearch:
             self._chosen.append("no search: a starting schedule already meets the lower bound")
             return self._outcome("proven")
         if self._problem.is_evidently_infeasible:
-            self._none_in = EVERY_SCHEDULE
+            self._claim(inf, "costs", EVERY_SCHEDULE)
             return self._outcome("infeasible")
         with ExitStack() as annealing:
             try:
@@ -140,9 +136,12 @@ class AutomaticSearch:
         self._begin_phase("bound")
         if self._bound_any_order() == "infeasible" or self._search_all() == "infeasible":
             return "infeasible"
+        # Give annealing time to improve on the last sketch.
+        self._anneal_on(min(self._deadline, time.monotonic() + 2 * self._patience_s))
         if self._search.actions is None:
             self._find_first(annealing)
         elif not self._search.proven:
+            self._improve_greedily()
             self._search_orders(annealing)
         if self._search.proven:
             return "proven"
@@ -249,7 +248,7 @@ class AutomaticSearch:
             self._take()
             match news:
                 case NoSchedule() if self._search.actions is None:
-                    self._none_in, self._proof = self._searched, news.proof
+                    self._claim(inf, news.proof)
                     return "infeasible" if self._is_confirmed() else "proven"
                 case NoSchedule():
                     self._report_fault("called a problem infeasible that has a schedule")
@@ -258,7 +257,7 @@ class AutomaticSearch:
                     self._report_fault("proved a bound above the energy of a schedule")
                     return self._bound_any_order(presolve=False) if presolve else "proven"
                 case Proven():
-                    self._raise_bound(news.bound_j, kept, news.proof)
+                    self._claim(news.bound_j, news.proof or "costs")
                 case Sketch():
                     for annealer in self._annealers[:1]:
                         annealer.offer_sketch(news.makes)
@@ -271,8 +270,6 @@ class AutomaticSearch:
             f" bound on {'any' if kept == 'any' else 'the given'} order:"
             f" {time.monotonic() - began:.1f} s"
         )
-        # Give annealing time to improve on the last sketch.
-        self._anneal_on(min(self._deadline, time.monotonic() + 2 * self._patience_s))
         return "proven"
 
     @property
@@ -280,7 +277,13 @@ class AutomaticSearch:
         """The class that the search covers: all schedules, or those in the given order."""
         if self._options.order != "given":
             return EVERY_SCHEDULE
-        return ScheduleClass(RESTRICTIONS[:1], tuple(op.name for op in self._problem.graph.ops))
+        return ScheduleClass(self._problem.graph.order)
+
+    def _claim(self, least_j: float, by: Evidence, covers: ScheduleClass | None = None) -> None:
+        """Claim a bound for all schedules that are searched, or for those of a class."""
+        covers = self._searched if covers is None else covers
+        self._claims = self._claims.also(Claim(least_j, self._problem.budget, covers, by))
+        self._search.bound = self._claims.finite.about(self._problem.budget, self._searched).least_j
 
     def _is_refuted(self, bound_j: float) -> bool:
         """Whether the known schedule needs less than a bound that should hold for it."""
@@ -299,9 +302,8 @@ class AutomaticSearch:
     def _report_fault(self, what: str) -> None:
         """Note a false proof of the engine, and forget every bound that came from it."""
         self._notes.append(f"the engine {what}; its proofs were discarded")
-        self._none_in = self._proof = None
-        self._any_order_j = self._problem.least_energy_j + self._problem.unavoidable_pages.energy_j
-        self._search.bound = self._any_order_j
+        self._claims = self._sums
+        self._search.bound = self._claims.about(self._problem.budget).least_j
 
     def _search_all(self) -> Ending:
         """Search all schedules of a small graph. "spent" if the graph is too large for that."""
@@ -318,12 +320,12 @@ class AutomaticSearch:
             f" {time.monotonic() - began:.1f} s"
         )
         if result.actions is None or result.value is None:
-            self._none_in, self._proof = self._searched, None
+            self._claim(inf, "exhaustion")
             return "infeasible"
         self._search.offer(result.actions)
         if self._is_refuted(self._search.bound or 0.0):
             self._report_fault("proved a bound above the energy of a schedule")
-        self._raise_bound(result.value, kept, None)
+        self._claim(result.value, "exhaustion")
         return "proven"
 
     def _find_first(self, annealing: ExitStack) -> None:
@@ -347,12 +349,17 @@ class AutomaticSearch:
             f"a search for any schedule, in other orders too: {time.monotonic() - began:.1f} s"
         )
 
-    def _raise_bound(self, bound_j: float, kept: OrderKept, proof: Proof | None) -> None:
-        if proof is None or bound_j > (self._search.bound or 0.0):
-            self._proof = proof
-        self._search.bound = max(self._search.bound or 0.0, bound_j)
-        if kept == "any":
-            self._any_order_j = max(self._any_order_j, bound_j)
+    def _improve_greedily(self) -> None:
+        """Let annealing continue from the best of many greedy schedules if that is better."""
+        self._begin_phase("greedy schedules")
+        with TimeLimit(self._deadline).part(_SHARE_FOR_GREEDY).enforced():
+            greedy = greedy_schedule(self._problem)
+        self._take()
+        before = self._search.value
+        self._search.offer_if_valid(greedy or ())
+        if greedy is not None and self._search.value != before:
+            for annealer in self._annealers[:1]:
+                annealer.offer(greedy)
 
     def _search_orders(self, annealing: ExitStack) -> None:
         asked = self._options.order == "free"
@@ -396,6 +403,7 @@ class AutomaticSearch:
                 self._options,
                 self._on_progress,
                 bound=self._search.bound,
+                by=self._claims.finite.about(self._problem.budget, self._searched).by,
                 companion=self if self._annealers else None,
                 phase="compact program",
             )
@@ -405,14 +413,15 @@ class AutomaticSearch:
             if actions is not None and in_its_order:
                 compact.offer(actions)
             ending = compact.run(self._deadline)
+            self._claims = self._claims.also(compact.claim)
             if compact.actions is not None:
                 self._search.offer_if_valid(compact.actions)
             if ending == "infeasible" and self._search.actions is None:
-                self._none_in = _class_of(compact, self._problem.graph)
+                self._claims = self._claims.also(compact.claim_of(inf))
                 return "infeasible"
             best = self._problem_in_best_order().graph
             is_over = ending not in ("proven", "infeasible")
-            if is_over or self._search.proven or _order_of(best) == _order_of(problem.graph):
+            if is_over or self._search.proven or best.order == problem.graph.order:
                 # Without a schedule in this order, the schedule in another one stays unproven.
                 return "spent" if ending == "infeasible" else ending
 
@@ -435,19 +444,11 @@ class AutomaticSearch:
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._crossing
-        bound_j, covered, proof = search.bound or 0.0, EVERY_SCHEDULE, self._proof
-        if self._options.order == "given" and bound_j > self._any_order_j:
-            covered = self._searched
-        if (
-            compact is not None
-            and (compact.bound or 0.0) > bound_j
-            and (search.actions is None or _in_order(search.actions, compact.problem.graph))
-        ):
-            search.bound = bound_j = compact.bound or 0.0
-            covered, proof = _class_of(compact, self._problem.graph), compact.proof
-        if ending == "infeasible" and self._none_in is not None:
-            covered = self._none_in
-            proof = self._proof if compact is None else compact.proof
+        budget, claims = self._problem.budget, self._claims
+        if compact is not None:  # it may have ended early
+            claims = claims.also(compact.claim)
+        if search.actions is not None:
+            search.bound = claims.of(budget, search.actions).least_j
         # An engine that was stopped early reports only its name: the longest version is complete.
         versions = [search.engine_version for search in (crossing, compact) if search is not None]
         engine = max(versions, key=len, default="")
@@ -455,11 +456,8 @@ class AutomaticSearch:
             ending="proven" if search.proven else ending,
             actions=search.actions,
             energy_j=search.value,
-            bound_j=bound_j,
-            any_order_bound_j=self._any_order_j,
-            covered=covered,
-            proof=proof,
-            any_order_proof=None if self._options.order == "given" else self._proof,
+            budget=budget,
+            claims=claims,
             chosen=tuple(self._chosen),
             notes=(
                 *self._notes,
@@ -478,18 +476,5 @@ class AutomaticSearch:
         )
 
 
-def _class_of(compact: Search, given: CostedGraph) -> ScheduleClass:
-    """The class of a search of the compact program, which names its order in its own words."""
-    order = _order_of(compact.problem.graph)
-    restrictions = compact.restrictions
-    if order != _order_of(given):
-        restrictions = (OWN_ORDER, *restrictions[1:])
-    return ScheduleClass(restrictions, order)
-
-
-def _order_of(graph: CostedGraph) -> tuple[str, ...]:
-    return tuple(op.name for op in graph.ops)
-
-
 def _in_order(actions: Sequence[Action], graph: CostedGraph) -> bool:
-    return first_executions(actions) == _order_of(graph)
+    return first_executions(actions) == graph.order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -13,7 +14,7 @@ from solver.constructed.greedy import greedy_schedule
 from solver.formulations.poet.formulation import PoetFormulation
 from solver.formulations.scaled_costs import Objective
 from solver.options import SolverOptions
-from solver.problem.claims import EVERY_SCHEDULE, ScheduleClass
+from solver.problem.claims import Claim, Claims
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.retention.retention import search_retention
@@ -81,9 +82,11 @@ def search_by_name(
         except KeyboardInterrupt:
             ending = "interrupted"
     is_late = _may_be_late(search, ending)
-    bound_j = search.bound or least_j
-    given = ScheduleClass(search.restrictions, tuple(op.name for op in problem.graph.ops))
-    is_for_every = problem.is_evidently_infeasible if ending == "infeasible" else bound_j <= least_j
+    claims = Claims().also(Claim(least_j, problem.budget), search.claim)
+    if problem.is_evidently_infeasible:
+        claims = claims.also(Claim(math.inf, problem.budget))
+    elif ending == "infeasible":
+        claims = claims.also(search.claim_of(math.inf))
     version = search.engine_version
     if version and name != "retention":
         version = f"{version}, {python_mip_version()}"
@@ -91,15 +94,13 @@ def search_by_name(
         ending="proven" if search.proven else ending,
         actions=search.actions,
         energy_j=search.value,
-        bound_j=bound_j,
-        any_order_bound_j=least_j,
-        covered=EVERY_SCHEDULE if is_for_every else given,
+        budget=problem.budget,
+        claims=claims,
         formulation=name,
         engine="cp-sat" if name == "retention" else options.engine,
         version=version,
         rounds=search.rounds,
         build_s=search.build_s,
-        proof=search.proof,
         notes=(*failures, *engine_notes(search.faults), *((_LATE,) if is_late else ())),
     )
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from solver.engines.proofs import Proof
-from solver.problem.claims import ScheduleClass
-from solver.problem.schedule import Action, Certificate, EndedBy
+from solver.problem.claims import Claim, Claims
+from solver.problem.schedule import Action, Budget, Certificate, EndedBy
 from solver.search.search import Ending
 
 # Gap, relative to the energy, that rounding alone explains: sums of thousands of doubles, and
@@ -16,33 +15,34 @@ _ROUNDING = 1e-8
 
 @dataclass(frozen=True)
 class Outcome:
-    """Best schedule found, its energy, and the bounds proven.
+    """Best schedule found, its energy, and what is proven.
 
-    ``bound_j`` holds for every schedule of the class ``covered``, ``any_order_bound_j`` for all
-    schedules. If ``ending`` is ``infeasible``, no schedule of that class satisfies the budget.
-    ``proof`` is the engine's for the former or for this, ``any_order_proof`` that for the latter
-    bound; None where no engine was needed. ``certificate`` says what became of a second proof.
-    ``chosen`` lists the methods used and why; ``engine`` and
-    ``version`` name the program used (empty if no search was needed); ``notes`` are copied into
-    the schedule.
+    If ``ending`` is ``infeasible``, one of the claims is that no schedule exists within ``budget``.
+    ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
+    ``engine`` and ``version`` name the program used (empty if no search was needed); ``notes`` are
+    copied into the schedule.
     """
 
     ending: Ending
     actions: tuple[Action, ...] | None
     energy_j: float | None
-    bound_j: float
-    any_order_bound_j: float
-    covered: ScheduleClass
+    budget: Budget
+    claims: Claims
     formulation: str
     engine: str
     version: str
     rounds: int
     build_s: float
-    proof: Proof | None = None
-    any_order_proof: Proof | None = None
     certificate: Certificate | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def stated(self) -> Claim:
+        """The claim that the result is stated with."""
+        if self.actions is not None:
+            return self.claims.of(self.budget, self.actions)
+        return self.claims.none(self.budget) or self.claims.about(self.budget)
 
     @property
     def is_refuted(self) -> bool:
@@ -57,5 +57,5 @@ class Outcome:
                 return None
             case "time_limit" | "interrupted":
                 return self.ending
-        left_j = (self.energy_j or 0.0) - self.bound_j
+        left_j = (self.energy_j or 0.0) - self.stated.least_j
         return "gap" if left_j > _ROUNDING * (self.energy_j or 0.0) else "proven"

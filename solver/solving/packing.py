@@ -7,7 +7,8 @@ from contextlib import suppress
 from math import inf
 
 from devices.errors import BuildFailed
-from solver.addresses.plan import plan_addresses, with_addresses
+from solver.addresses.eviction import evict_into_arena
+from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.annealing import anneal
 from solver.constructed import page_everything
@@ -18,7 +19,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay, verify
-from solver.time_limit import TimeLimit
+from solver.time_limit import OutOfTime, TimeLimit
 
 _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 # Share of the time for the schedule itself and ones like it; the rest is for those without search.
@@ -94,24 +95,26 @@ def _pack_without_search(
 ) -> Packed:
     """Last resort: schedules that take no search.
 
-    The first pages everything between its uses, which packs in a moment wherever every op does.
-    Greedy ones replace it where they pack and take less.
+    The first pages everything between its uses, which packs in a moment wherever every op does. The
+    ``wanted`` one with tensors paged out of the way replaces it, as do greedy ones, where they pack
+    (as they are or with tensors paged out of the way) and take less.
 
     Returns ``packed`` unchanged if none of them packs.
     """
     graph, budget = problem.graph, problem.budget
     wanted_j = replay(graph, wanted, budget.covers).energy_j
     best, best_j, packing_bytes = packed, inf, 0
-    for what, ram_bytes, actions in _without_search(problem):
+    for what, ram_bytes, actions, longest_s in _without_search(problem, wanted):
         if ram_bytes < packing_bytes or limit.has_passed:
             break
-        try:
-            energy_j = verify(graph, actions, budget).energy_j
-        except RefereeError:  # it is late, or pages although the budget excludes paging
+        found = None
+        with suppress(RefereeError, OutOfTime):  # it is late, or pages although the budget does not
+            found = _with_plan(problem, actions, limit, longest_s)
+        if found is None:
             continue
-        until = limit.at_most(_GREEDY_S).end
-        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
-        if plan.arena_bytes > budget.ram_bytes or energy_j >= best_j:
+        actions, plan = found
+        energy_j = replay(graph, actions, budget.covers).energy_j
+        if energy_j >= best_j:
             continue
         actions = with_addresses(actions, plan)
         verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
@@ -123,15 +126,39 @@ def _pack_without_search(
     return best
 
 
-def _without_search(problem: Problem) -> Iterator[tuple[str, int, tuple[Action, ...]]]:
-    """Schedules: what they are called, and the bytes of RAM that they were made for."""
-    yield "a schedule that pages everything between its uses", 0, page_everything(problem)
+def _with_plan(
+    problem: Problem, actions: tuple[Action, ...], limit: TimeLimit, longest_s: float
+) -> tuple[tuple[Action, ...], AddressPlan] | None:
+    """A schedule with addresses within the budget, if need be with tensors paged out of the way."""
+    graph, budget = problem.graph, problem.budget
+    verify(graph, actions, budget)
+    if longest_s:
+        until = limit.at_most(longest_s).end
+        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
+        if plan.arena_bytes <= budget.ram_bytes:
+            return actions, plan
+    evicted = evict_into_arena(problem, actions)
+    if evicted is not None:
+        verify(graph, evicted[0], budget)
+    return evicted
+
+
+def _without_search(
+    problem: Problem, wanted: tuple[Action, ...]
+) -> Iterator[tuple[str, int, tuple[Action, ...], float]]:
+    """Schedules: their names, the bytes of RAM that they were made for, and seconds for addresses.
+
+    The addresses of the ``wanted`` schedule have been searched before.
+    """
+    everything = page_everything(problem)
+    yield "a schedule that pages everything between its uses", 0, everything, _GREEDY_S
+    yield "one that pages tensors out of the way", 0, wanted, 0.0
     for share in _GREEDY_SHARES:
         ram_bytes = int(share * problem.budget.ram_bytes)
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
         actions = greedy_schedule(smaller, thorough=False)
         if actions is not None:
-            yield "a greedy schedule", ram_bytes, actions
+            yield "a greedy schedule", ram_bytes, actions, _GREEDY_S
 
 
 def _overlap_if_sooner(problem: Problem, packed: Packed, limit: TimeLimit) -> Packed:

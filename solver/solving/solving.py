@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from devices.errors import EngineFailed
 from solver.addresses.repair import Packed
+from solver.engines.processes import kept_processes
 from solver.options import SolverOptions
-from solver.problem.claims import EVERY_SCHEDULE
+from solver.problem.claims import Claims, covered, needs_ram, none_of, proven_of
+from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import (
@@ -25,7 +27,7 @@ from solver.referee.referee import verify
 from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
-from solver.solving.certify import certify
+from solver.solving.certify import certify, certify_smallest
 from solver.solving.named import search_by_name
 from solver.solving.outcome import Outcome
 from solver.solving.packing import pack, packing_s
@@ -38,6 +40,7 @@ _MOST_FOR_CHECKS, _SHARE_FOR_SECOND_PROOF, _SHARE_BEFORE_ADVICE = 0.3, 0.3, 0.5
 _PACKING_AFTER_CTRL_C_S = 10.0
 
 
+@kept_processes()
 def solve_graph(
     graph: CostedGraph,
     budget: Budget,
@@ -96,10 +99,12 @@ def solve_graph(
     if outcome.actions is None or outcome.energy_j is None:
         if outcome.ending == "infeasible" and certified:
             announce.phase("second proof")
-            outcome = certify(problem, outcome, options, limit.part(_SHARE_BEFORE_ADVICE))
+            outcome = certify(outcome, options, limit.part(_SHARE_BEFORE_ADVICE))
         if outcome.ending == "infeasible" and with_advice:
             announce.phase("smallest feasible budget")
-        return _without_actions(problem, options, outcome, started, with_advice, limit)
+        return _without_actions(
+            problem, options, outcome, started, limit, with_advice=with_advice, certified=certified
+        )
     actions, packed = outcome.actions, None
     if options.addresses:
         announce.phase("addresses")
@@ -110,10 +115,12 @@ def solve_graph(
             common = _common(problem, options, outcome, started, packed.notes)
             return Schedule(status="no_solution", ended_by=ended_by, **common)
         actions = packed.actions
-    outcome = _in_order_of(actions, outcome)
+    if outcome.claims.of(budget, actions) != outcome.stated:
+        # Packing changed the order of ops, and the claim is about that order.
+        outcome = replace(outcome, ending="spent", actions=actions)
     if certified:
         announce.phase("second proof")
-        outcome = certify(problem, outcome, options, limit)
+        outcome = certify(outcome, options, limit)
         if outcome.is_refuted:
             ended_by = outcome.ended_by
     return _with_actions(problem, options, outcome, ended_by, started, actions, packed)
@@ -136,22 +143,6 @@ class _Announcer:
         self._on_progress(progress)
 
 
-def _in_order_of(actions: tuple[Action, ...], outcome: Outcome) -> Outcome:
-    """What is proven of ``actions``, whose order of ops may not be the one of the bound.
-
-    Packing can change the order.
-    """
-    if outcome.covered.keeps_order(actions):
-        return outcome
-    return replace(
-        outcome,
-        ending="spent",
-        bound_j=outcome.any_order_bound_j,
-        covered=EVERY_SCHEDULE,
-        proof=outcome.any_order_proof,
-    )
-
-
 def _with_actions(
     problem: Problem,
     options: SolverOptions,
@@ -162,27 +153,26 @@ def _with_actions(
     packed: Packed | None,
 ) -> Schedule:
     result = verify(problem.graph, actions, problem.budget)
-    bound_j = min(outcome.bound_j, result.energy_j)
-    gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
-    is_proven = gap <= options.gap or (
-        outcome.ending == "proven" and result.energy_j == outcome.energy_j
+    proven = proven_of(
+        outcome.claims,
+        problem.budget,
+        problem.graph.order,
+        actions,
+        result.energy_j,
+        options.gap,
+        meets_bound=outcome.ending == "proven" and result.energy_j == outcome.energy_j,
     )
     return Schedule(
-        status="optimal" if is_proven else "feasible",
         ended_by=ended_by,
         energy_j=result.energy_j,
-        energy_bound_j=bound_j,
-        asked_gap=options.gap,
-        gap=gap,
         time_s=result.time_s,
         peak_bytes=result.peak_bytes,
         arena_bytes=packed.plan.arena_bytes if packed else None,
         arena_bound_bytes=packed.plan.bound_bytes if packed else None,
-        any_order_bound_j=min(outcome.any_order_bound_j, result.energy_j),
         bytes_written_to_storage=result.bytes_written_to_storage,
         resident_address=packed.plan.resident_address if packed else None,
         actions=actions,
-        **_common(problem, options, outcome, started, packed.notes if packed else ()),
+        **(_common(problem, options, outcome, started, packed.notes if packed else ()) | proven),
     )
 
 
@@ -195,7 +185,7 @@ def _search(
 ) -> Outcome:
     if options.order == "given":
         # Schedules in this order are searched, and claims are about them alone.
-        given = tuple(op.name for op in problem.graph.ops)
+        given = problem.graph.order
         starts = (start for start in starts if first_executions(start) == given)
     if options.formulation == "auto":
         return AutomaticSearch(problem, options, on_progress, deadline).run(starts)
@@ -207,8 +197,10 @@ def _without_actions(
     options: SolverOptions,
     outcome: Outcome,
     started: float,
-    with_advice: bool,
     limit: TimeLimit,
+    *,
+    with_advice: bool,
+    certified: bool,
 ) -> Schedule:
     if outcome.ending != "infeasible":
         common = _common(problem, options, outcome, started)
@@ -216,16 +208,28 @@ def _without_actions(
     advice = Advice()
     if with_advice:
         with suppress(EngineFailed):  # that nothing fits is known; the rest is advice
-            advice = advise(problem, options, limit)
+            share = 1 - _SHARE_FOR_SECOND_PROOF if certified else 1.0
+            advice = advise(problem, options, limit.part(share))
+    claims, budget = outcome.claims, problem.budget
+    notes: tuple[str, ...] = ()
+    if advice.ram_claim is not None:
+        needed = Claims((advice.ram_claim,))
+        if certified:
+            needed, notes = certify_smallest(advice.ram_claim, options, limit)
+        # What the largest op takes needs no engine.
+        least_bytes, _ = least_ram_bytes(problem.graph, budget.covers)
+        claims = claims.also(*needed.proven, needs_ram(least_bytes, budget, "costs"))
     return Schedule(
-        status="infeasible" if outcome.covered.is_every_schedule else "exhausted",
         ended_by=outcome.ended_by,
         smallest_ram_bytes=advice.ram_bytes,
-        smallest_ram_bound_bytes=advice.ram_bound_bytes,
+        smallest_ram_bound_bytes=claims.least_ram_bytes(budget) if advice.ram_claim else None,
         smallest_deadline_s=advice.deadline_s,
         smallest_deadline_bound_s=advice.deadline_bound_s,
         limiting_op=advice.op,
-        **_common(problem, options, outcome, started),
+        **(
+            _common(problem, options, outcome, started, notes)
+            | none_of(claims, budget, problem.graph.order)
+        ),
     )
 
 
@@ -242,8 +246,7 @@ def _common(
         "graph_sha256": problem.graph.sha256,
         "energy_source": problem.graph.energy_source,
         "budget": problem.budget,
-        "bound_covers": outcome.covered.words,
-        "restrictions": outcome.covered.restrictions,
+        **covered(outcome.stated, problem.graph.order),
         "chosen": outcome.chosen,
         "notes": (*outcome.notes, *notes),
         "certificate": outcome.certificate,

@@ -22,18 +22,23 @@ from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay, verify
+from solver.solving.shared_ram import SharedRam
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
 
 @dataclass(frozen=True)
 class SweepSubject:
-    """A costed graph of a sweep, and its origin."""
+    """A costed graph of a sweep, and its origin.
+
+    ``ram`` is that of a board on which schedules share it with records of the firmware.
+    """
 
     graph: CostedGraph
     covers: Coverage
     profile: str | None = None
     model: str | None = None
+    ram: SharedRam | None = None
 
     @property
     def stem(self) -> str:
@@ -120,6 +125,7 @@ class SweepDirectory:
             budgets=[budget for budget in budgets if (budget, SOLVED) not in answered],
             known=known,
             baselines=[(name, b) for name, b in baselines if (b, name) not in answered],
+            ram=subject.ram,
         )
 
     def keep(self, event: PointSolved | BaselineRun) -> None:
@@ -174,7 +180,10 @@ class SweepDirectory:
         ]
 
     def _read(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
-        """Read the schedule of a row; None if it is missing, wrong, or of another budget."""
+        """Read the schedule of a row; None if it is missing, wrong, or of another budget.
+
+        None, too, if the board has no room for it and the firmware's records of it.
+        """
         if row.schedule is None:
             return None
         try:
@@ -182,7 +191,9 @@ class SweepDirectory:
             require_true_figures(subject.graph, schedule, row.schedule)
         except InputError:
             return None
-        return schedule if schedule.budget == row.budget else None
+        use = None if subject.ram is None else subject.ram.use(schedule)
+        is_usable = schedule.budget == row.budget and (use is None or use.fits)
+        return schedule if is_usable else None
 
     def _write(
         self, costs: _Costs, schedule: Schedule, gap: float, time_limit_s: float | None

@@ -1,16 +1,25 @@
 """Schedules of one graph under several budgets, and what each implies for the others.
 
 A schedule is valid under every budget that its RAM and time satisfy, whatever budget it was found
-for. A proof under one budget (a lower bound, or infeasibility) holds under every tighter one.
+for. What is proven under one budget holds under others by the rules of
+:mod:`solver.problem.claims`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from solver.problem.claims import EVERY_SCHEDULE, ScheduleClass, class_of
+from solver.problem.claims import (
+    EVERY_SCHEDULE,
+    Claim,
+    Claims,
+    claims_of,
+    covered,
+    none_of,
+    proven_of,
+)
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import DEADLINE_ROUNDING
 from solver.problem.schedule import (
@@ -48,7 +57,7 @@ class Frontier:
     def __init__(self, graph: CostedGraph, gap: float) -> None:
         self._graph = graph
         self._gap = gap
-        self._order = tuple(op.name for op in graph.ops)
+        self._claims = Claims()
         self._least_energy_j = math.fsum(op.energy_j for op in graph.ops)
         self._known: dict[Budget, Schedule] = {}
 
@@ -57,14 +66,23 @@ class Frontier:
         """The best schedule known under each budget."""
         return MappingProxyType(self._known)
 
-    def add(self, schedule: Schedule) -> list[Schedule]:
+    def learn(self, schedule: Schedule) -> None:
+        """Learn what a schedule proves; its actions are not used."""
+        self._claims = self._claims.also(*claims_of(schedule, self._graph.order).proven)
+
+    def add(self, schedule: Schedule, asked: Budget | None = None) -> list[Schedule]:
         """Add a schedule, which may improve those under other budgets and be improved by them.
+
+        A schedule that was found for less RAM than ``asked`` is added as one for that.
 
         Returns the schedule as improved, followed by those under other budgets that it improved.
 
         Raises ``RefereeError`` if a schedule is invalid under a budget that it should satisfy,
         which is a defect.
         """
+        self.learn(schedule)
+        if asked is not None and schedule.budget != asked:
+            schedule = self._within(asked, schedule)
         for other in self._known.values():
             schedule = self._improved(schedule, other)
         changed = [schedule]
@@ -75,6 +93,24 @@ class Frontier:
                 changed.append(improved)
         self._known[schedule.budget] = schedule
         return changed
+
+    def _within(self, budget: Budget, schedule: Schedule) -> Schedule:
+        """A schedule for less RAM, with what is proven within a roomier budget."""
+        claims, order, energy_j = self._claims, self._graph.order, schedule.energy_j
+        proven = (
+            none_of(claims, budget, order)
+            if energy_j is None
+            else proven_of(claims, budget, order, schedule.actions, energy_j, self._gap)
+        )
+        return schedule.model_copy(
+            update={
+                "budget": budget,
+                "asked_ram_bytes": None,
+                "certificate": None,
+                "ended_by": None,
+                **proven,
+            }
+        )
 
     def start(self, budget: Budget) -> tuple[Action, ...] | None:
         """Actions of least energy among the schedules known to fit ``budget``."""
@@ -87,28 +123,25 @@ class Frontier:
         Returns None if a search is needed, or if it takes no effort because the energy of computing
         every op once is proof enough.
         """
-        for other in self._known.values():
-            if _proves_infeasible(other, budget):
-                same_deadline = other.budget.deadline_s == budget.deadline_s
-                return Schedule(
-                    status="infeasible",
-                    smallest_ram_bytes=other.smallest_ram_bytes if same_deadline else None,
-                    smallest_ram_bound_bytes=other.smallest_ram_bound_bytes,
-                    limiting_op=other.limiting_op if same_deadline else None,
-                    **_inferred(budget, other),
-                )
+        order = self._graph.order
+        none = self._claims.none(budget)
+        if none is not None and none.covers == EVERY_SCHEDULE:
+            alike = [s for s in self._known.values() if s.budget.deadline_s == budget.deadline_s]
+            source = next((s for s in alike if s.status == "infeasible"), None)
+            return Schedule(
+                smallest_ram_bytes=source.smallest_ram_bytes if source else None,
+                smallest_ram_bound_bytes=self._claims.least_ram_bytes(budget),
+                limiting_op=source.limiting_op if source else None,
+                notes=source.notes if source else (),
+                **self._inferred(budget, none),
+                **none_of(self._claims, budget, order),
+            )
         best = self._best_fit(budget)
-        roomier = [s for s in self._roomier(budget) if s.energy_bound_j is not None]
-        if best is None or not roomier or self._is_near_least(best):
+        if best is None or self._is_near_least(best):
             return None
-        proof = max(roomier, key=lambda s: s.energy_bound_j or 0.0)
-        empty = Schedule(
-            status="no_solution",
-            energy_bound_j=proof.energy_bound_j,
-            any_order_bound_j=proof.any_order_bound_j,
-            **_inferred(budget, proof),
-        )
-        schedule = self._improved(empty, best)
+        claim = self._claims.of(budget, best.actions)
+        nothing = {"status": "no_solution", **covered(claim, order)}
+        schedule = self._improved(Schedule(**self._inferred(budget, claim), **nothing), best)
         return schedule if schedule.status == "optimal" else None
 
     def _is_near_least(self, schedule: Schedule) -> bool:
@@ -118,60 +151,59 @@ class Frontier:
         fitting = [s for s in self._known.values() if _fits(s, budget)]
         return min(fitting, key=lambda s: s.energy_j or 0.0, default=None)
 
-    def _roomier(self, budget: Budget) -> Iterator[Schedule]:
-        return (s for s in self._known.values() if _is_roomier(s.budget, budget))
-
     def _improved(self, schedule: Schedule, other: Schedule) -> Schedule:
-        """``schedule`` with the better of the actions, bounds and advice of both schedules."""
+        """``schedule`` with the better of the actions and advice of both, and what is proven."""
         changes: dict[str, object] = {}
-        energy_j, bound_j = schedule.energy_j, schedule.energy_bound_j
-        if _fits(other, schedule.budget) and _less(other.energy_j, energy_j):
-            verify(self._graph, other.actions, schedule.budget)
-            energy_j = other.energy_j
+        budget, order = schedule.budget, self._graph.order
+        best = schedule
+        if _fits(other, budget) and _less(other.energy_j, schedule.energy_j):
+            verify(self._graph, other.actions, budget)
+            best = other
             changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
             changes |= _without_advice()
-            if not self._class(schedule).keeps_order(other.actions):
-                # The bound holds for the order of the schedule that is replaced.
-                bound_j = schedule.any_order_bound_j
-                changes |= {"bound_covers": EVERY_SCHEDULE.words, "restrictions": ()}
-        if _is_roomier(other.budget, schedule.budget):
-            if _less(schedule.any_order_bound_j, other.any_order_bound_j, missing=-math.inf):
-                changes["any_order_bound_j"] = other.any_order_bound_j
-            covered = EVERY_SCHEDULE if "restrictions" in changes else self._class(schedule)
-            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and self._class(
-                other
-            ).includes(covered):
-                bound_j = other.energy_bound_j
-                changes["energy_bound_j"] = bound_j
-        if energy_j is None:
+        if best.energy_j is not None:
+            claims, energy_j = self._claims, best.energy_j
+            bounds = (
+                (schedule.energy_bound_j, claims.of(budget, best.actions)),
+                (schedule.any_order_bound_j, claims.finite.about(budget)),
+            )
+            if changes or any(
+                _less(stated_j, min(claim.least_j, energy_j), missing=-math.inf)
+                for stated_j, claim in bounds
+            ):
+                changes |= proven_of(claims, budget, order, best.actions, energy_j, self._gap)
+        else:
             changes |= self._better_advice(schedule, other)
-            is_open = schedule.status in ("no_solution", "exhausted")
-            if is_open and _proves_infeasible(other, schedule.budget):
-                changes |= {
-                    "status": "infeasible",
-                    "bound_covers": EVERY_SCHEDULE.words,
-                    "restrictions": (),
-                }
-        elif changes:
-            # A schedule outside the restrictions may cost less than a bound that assumes them.
-            bound_j = min(bound_j or 0.0, energy_j)
-            gap = (energy_j - bound_j) / energy_j if energy_j else 0.0
-            changes |= {
-                "energy_bound_j": bound_j,
-                "asked_gap": self._gap,
-                "gap": gap,
-                "status": "optimal" if gap <= self._gap + _SAME else "feasible",
-            }
+            none = none_of(self._claims, budget, order)
+            if none["status"] == "infeasible" != schedule.status:
+                changes |= none
         unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
         if unchanged:
             return schedule
         # A certificate is about what the search under this budget proved.
         return schedule.model_copy(update={**changes, "certificate": None})
 
-    def _class(self, schedule: Schedule) -> ScheduleClass:
-        return class_of(schedule, self._order)
+    def _inferred(self, budget: Budget, claim: Claim) -> dict[str, object]:
+        """Fields of a schedule that follows from a claim without search."""
+        first = next(iter(self._known.values()))
+        source = self._known.get(claim.budget, first)
+        return {
+            "graph": source.graph,
+            "graph_sha256": source.graph_sha256,
+            "energy_source": source.energy_source,
+            "budget": budget,
+            "solver": SolverRecord(
+                engine="none",
+                formulation=source.solver.formulation,
+                version=f"no search was needed: it follows from {_words(claim.budget)}",
+                seconds=0.0,
+                build_seconds=0.0,
+                rounds=0,
+                threads=0,
+            ),
+        }
 
     def _better_advice(self, schedule: Schedule, other: Schedule) -> dict[str, object]:
         """A smaller feasible RAM budget than the one that ``schedule`` states, from ``other``."""
@@ -199,10 +231,6 @@ def _takes_bytes(schedule: Schedule) -> int:
     return max(schedule.peak_bytes or 0, schedule.arena_bytes or 0)
 
 
-def _is_roomier(roomy: Budget, tight: Budget) -> bool:
-    return roomy.ram_bytes >= tight.ram_bytes and _deadline_s(roomy) >= _deadline_s(tight)
-
-
 def _deadline_s(budget: Budget) -> float:
     return math.inf if budget.deadline_s is None else budget.deadline_s
 
@@ -220,42 +248,6 @@ def _without_advice() -> dict[str, object]:
         "smallest_deadline_s": None,
         "smallest_deadline_bound_s": None,
         "limiting_op": None,
-    }
-
-
-def _proves_infeasible(other: Schedule, budget: Budget) -> bool:
-    """Whether the infeasibility of ``other`` implies that of ``budget``.
-
-    Only what is proven for every schedule counts: the status ``infeasible``, and the bound on the
-    smallest RAM budget, not the budget for which a schedule was found.
-    """
-    if other.status != "infeasible" or _deadline_s(budget) > _deadline_s(other.budget):
-        return False
-    proven_bytes = other.budget.ram_bytes
-    if other.smallest_ram_bound_bytes is not None:
-        proven_bytes = max(proven_bytes, other.smallest_ram_bound_bytes - 1)
-    return budget.ram_bytes <= proven_bytes
-
-
-def _inferred(budget: Budget, source: Schedule) -> dict[str, object]:
-    """Fields of a schedule that follows from another without search."""
-    return {
-        "graph": source.graph,
-        "graph_sha256": source.graph_sha256,
-        "energy_source": source.energy_source,
-        "budget": budget,
-        "bound_covers": source.bound_covers,
-        "restrictions": source.restrictions,
-        "notes": source.notes if source.status == "infeasible" else (),
-        "solver": SolverRecord(
-            engine="none",
-            formulation=source.solver.formulation,
-            version=f"no search was needed: it follows from {_words(source.budget)}",
-            seconds=0.0,
-            build_seconds=0.0,
-            rounds=0,
-            threads=0,
-        ),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from solver.baselines.registry import BASELINES
+from solver.baselines.names import BASELINE_NAMES
 from solver.constructed import keep_everything
 from solver.options import Coverage
 from solver.problem.graph import CostedGraph
@@ -68,7 +68,7 @@ def baseline_grid(graph: CostedGraph, grid: Sequence[Budget]) -> list[tuple[str,
     peak_bytes = replay(graph, keep_everything(graph), patient.covers).peak_bytes
     sizes = sorted({peak_bytes, *(budget.ram_bytes for budget in grid)})
     budgets = [patient.model_copy(update={"ram_bytes": ram_bytes}) for ram_bytes in sizes]
-    return [(name, budget) for name in BASELINES for budget in budgets]
+    return [(name, budget) for name in BASELINE_NAMES for budget in budgets]
 
 
 def _sizes(word: str, peak_bytes: int) -> list[int]:

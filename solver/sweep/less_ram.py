@@ -8,10 +8,11 @@ from functools import partial
 
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Schedule
+from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import Replay
 from solver.search.search import Progress
 from solver.solving.reserve import checks_s
+from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
 from solver.time_limit import TimeLimit
@@ -42,6 +43,7 @@ def solve_with_less_ram(
     peak_bytes: int,
     options: SolverOptions,
     on_progress: Callable[[int, Progress], None] = lambda _percent, _progress: None,
+    ram: SharedRam | None = None,
 ) -> tuple[LessRam, ...]:
     """Solve for 80, 60 and 40 % of the unconstrained peak.
 
@@ -56,6 +58,7 @@ def solve_with_less_ram(
         peak_bytes: The unconstrained peak.
         options: Search options.
         on_progress: Called with the percentage and the state of its search.
+        ram: RAM of the board that arena and records share, if they do.
 
     Returns:
         The schedules, for 80, 60 and 40 % in this order, as far as the time allows.
@@ -72,26 +75,37 @@ def solve_with_less_ram(
         percent: roomy.budget.model_copy(update={"ram_bytes": peak_bytes * percent // 100})
         for percent in PERCENTAGES
     }
+
+    def find(percent: int, within: Budget, seconds: float | None) -> Schedule:
+        start = frontier.start(within)
+        return solve_graph(
+            graph,
+            within,
+            replace(options, time_limit_s=seconds),
+            partial(on_progress, percent),
+            starts=() if start is None else (start,),
+            with_advice=False,
+        )
+
     for position, (percent, budget) in enumerate(budgets.items()):
         if limit.left_s < least_s:
             break
-        limited = replace(options, time_limit_s=limit.part(1 / (len(budgets) - position)).seconds)
-        start = frontier.start(budget)
+        part_s = limit.part(1 / (len(budgets) - position)).seconds
+        known = frontier.without_search(budget)
         try:
-            schedule = frontier.without_search(budget) or solve_graph(
-                graph,
-                budget,
-                limited,
-                partial(on_progress, percent),
-                starts=() if start is None else (start,),
-                with_advice=False,
+            *others, schedule = (
+                solve_in_shared_ram(partial(find, percent), budget, part_s, ram)
+                if known is None
+                else (known,)
             )
         except KeyboardInterrupt:
             break
-        frontier.add(schedule)
+        for other in others:
+            frontier.learn(other)
+        frontier.add(schedule, budget)
         if schedule.ended_by == "interrupted":
             break
-    known = frontier.schedules
+    best = frontier.schedules
     return tuple(
-        LessRam(percent, known[budget]) for percent, budget in budgets.items() if budget in known
+        LessRam(percent, best[budget]) for percent, budget in budgets.items() if budget in best
     )

@@ -68,6 +68,13 @@ class SweepRow(StrictModel):
     def budget(self) -> Budget:
         return Budget(ram_bytes=self.ram_bytes, covers=self.covers, deadline_s=self.deadline_s)
 
+    @property
+    def any_order_gap(self) -> float | None:
+        """Distance from the bound for any order, relative to the energy; None if not stated."""
+        if self.energy_j is None or self.any_order_bound_j is None:
+            return None
+        return (self.energy_j - self.any_order_bound_j) / self.energy_j if self.energy_j else 0.0
+
     def answers(self, gap: float, time_limit_s: float | None) -> bool:
         """Whether solving this point again with that gap and limit would be useless."""
         if self.status == "infeasible" or (self.gap is not None and self.gap <= gap):

@@ -12,7 +12,7 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from devices.errors import EngineFailed
@@ -24,6 +24,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule
 from solver.referee.referee import replay
+from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
 
@@ -35,7 +36,8 @@ class Study:
     """One graph of a sweep.
 
     ``budgets`` are to be solved, ``known`` are schedules of it from earlier sweeps, and
-    ``baselines`` are names of baselines to run, with their budgets.
+    ``baselines`` are names of baselines to run, with their budgets. ``ram`` is that of a board on
+    which schedules share it with records of the firmware.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Study:
     budgets: Sequence[Budget]
     known: Sequence[Schedule] = ()
     baselines: Sequence[tuple[str, Budget]] = ()
+    ram: SharedRam | None = None
 
     @property
     def things(self) -> int:
@@ -89,7 +92,7 @@ def sweep(
     """
     chains = [chain for study in studies for chain in _chains(study, options.gap)]
     baselines = deque((study, *baseline) for study in studies for baseline in study.baselines)
-    points: dict[Future[Schedule], _Chain] = {}
+    points: dict[Future[tuple[Schedule, ...]], tuple[_Chain, Budget]] = {}
     runs: dict[Future[BaselineResult], tuple[Study, str, Budget]] = {}
     while True:
         while len(points) + len(runs) < max(1, pool.width()):
@@ -101,7 +104,7 @@ def sweep(
                     yield PointSolved(chain.study, chain.frontier.add(inferred))
                     continue
                 chain.busy = True
-                points[_submit_point(pool, chain, budget, options)] = chain
+                points[_submit_point(pool, chain, budget, options)] = chain, budget
             elif baselines:
                 study, name, budget = baselines.popleft()
                 runs[_submit_baseline(pool, study, name, budget, options)] = (study, name, budget)
@@ -112,9 +115,12 @@ def sweep(
         in_flight: list[Future[Any]] = [*points, *runs]
         done, _ = wait(in_flight, return_when=FIRST_COMPLETED)
         for point in [future for future in points if future in done]:
-            chain = points.pop(point)
+            chain, budget = points.pop(point)
             chain.busy = False
-            yield PointSolved(chain.study, chain.frontier.add(_outcome(point)))
+            *others, found = _outcome(point)
+            for other in others:
+                chain.frontier.learn(other)
+            yield PointSolved(chain.study, chain.frontier.add(found, budget))
         for run in [future for future in runs if future in done]:
             yield BaselineRun(*runs.pop(run), _outcome(run))
 
@@ -164,15 +170,19 @@ def _idle(chains: list[_Chain]) -> _Chain | None:
 
 def _submit_point(
     pool: Pool, chain: _Chain, budget: Budget, options: SolverOptions
-) -> Future[Schedule]:
-    start = chain.frontier.start(budget)
-    return pool.submit(_solve_point, chain.study.graph, budget, options, start)
+) -> Future[tuple[Schedule, ...]]:
+    study, start = chain.study, chain.frontier.start(budget)
+    return pool.submit(_solve_point, study.graph, budget, options, study.ram, start)
 
 
 def _solve_point(
-    graph: CostedGraph, budget: Budget, options: SolverOptions, start: tuple[Action, ...] | None
-) -> Schedule:
-    """Solve one point, on a worker.
+    graph: CostedGraph,
+    budget: Budget,
+    options: SolverOptions,
+    ram: SharedRam | None,
+    start: tuple[Action, ...] | None,
+) -> tuple[Schedule, ...]:
+    """Solve one point, on a worker; the schedules are those of ``solve_in_shared_ram``.
 
     A start within the gap would end the search at once and leave the curve flat. It is therefore
     accompanied by a greedy schedule, which may be better.
@@ -184,7 +194,12 @@ def _solve_point(
     ):
         rival = greedy_schedule(problem)
         starts += [] if rival is None else [rival]
-    return solve_graph(graph, budget, options, starts=starts)
+
+    def find(within: Budget, seconds: float | None) -> Schedule:
+        limited = replace(options, time_limit_s=seconds)
+        return solve_graph(graph, within, limited, starts=starts)
+
+    return solve_in_shared_ram(find, budget, options.time_limit_s, ram)
 
 
 def _submit_baseline(

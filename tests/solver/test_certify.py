@@ -14,16 +14,17 @@ import pytest
 import cli
 from benchmarks.claims.problems import random_problem
 from devices.errors import EngineFailed, InputError
-from solver.engines import engine as engines
+from solver.engines import processes as engines
 from solver.engines.program import Program
 from solver.engines.proofs import Proof, prove_again
 from solver.files.solved import read_solved, write_solved
 from solver.options import EngineName, FormulationName, SolverOptions
+from solver.problem.claims import Claims, needs_ram
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Certificate
 from solver.solving.auto import AutomaticSearch
-from solver.solving.certify import certify
+from solver.solving.certify import certify, certify_smallest
 from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph
 from solver.time_limit import TimeLimit
@@ -210,11 +211,11 @@ def test_an_engine_that_crashes_loses_no_schedule(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture(scope="module")
-def searched() -> tuple[Problem, SolverOptions, Outcome]:
+def searched() -> tuple[SolverOptions, Outcome]:
     problem, options = Problem(*chain()), SolverOptions(threads=1)
     outcome = AutomaticSearch(problem, options, lambda _progress: None, math.inf).run(())
-    assert outcome.proof is not None
-    return problem, options, outcome
+    assert isinstance(outcome.stated.by, Proof)
+    return options, outcome
 
 
 @pytest.mark.parametrize(
@@ -225,20 +226,37 @@ def searched() -> tuple[Problem, SolverOptions, Outcome]:
     ],
 )
 def test_a_second_proof_that_does_not_end_changes_no_claim(
-    searched: tuple[Problem, SolverOptions, Outcome], ending: Any, limit: TimeLimit, said: str
+    searched: tuple[SolverOptions, Outcome], ending: Any, limit: TimeLimit, said: str
 ) -> None:
-    problem, options, outcome = searched
-    tried = certify(problem, replace(outcome, ending=ending), options, limit)
+    options, outcome = searched
+    tried = certify(replace(outcome, ending=ending), options, limit)
     assert tried.certificate is not None
     assert tried.certificate.outcome == "undecided"
     assert tried.notes[-1] == f"not certified: cbc, the second engine, {said}"
-    assert (tried.bound_j, tried.proof, tried.ending) == (outcome.bound_j, outcome.proof, ending)
+    assert (tried.claims, tried.ending) == (outcome.claims, ending)
 
 
 def test_a_constraint_program_has_no_second_engine() -> None:
     options = SolverOptions(formulation="retention")
     with pytest.raises(ValueError, match="retention"):
         solve_graph(*chain(), options, certified=True)
+
+
+@pytest.mark.parametrize(("rows", "least_bytes"), [([], 7), ([(0, 1.0)], None)])
+def test_the_ram_that_is_needed_is_left_out_unless_confirmed(
+    rows: list[tuple[int, float]], least_bytes: int | None
+) -> None:
+    """An engine called a program infeasible: once because of a row, once although it is not."""
+    program = Program()
+    program.column()
+    program.row(rows, ">", 0.5)
+    budget = Budget(ram_bytes=100)
+    claim = needs_ram(7, budget, Proof.of(program, None))
+    kept, notes = certify_smallest(claim, SolverOptions(), TimeLimit())
+    assert kept.least_ram_bytes(budget) == least_bytes
+    assert bool(notes) == (least_bytes is None)
+    summed = needs_ram(7, budget, "costs")
+    assert certify_smallest(summed, SolverOptions(), TimeLimit()) == (Claims((summed,)), ())
 
 
 # --- files and the command ------------------------------------------------------------------------

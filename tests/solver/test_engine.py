@@ -19,6 +19,7 @@ import pytest
 from devices.errors import EngineFailed
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
+from solver.engines.processes import kept_processes
 from solver.engines.program import Program
 from solver.engines.proofs import Proof, prove_again
 from solver.options import EngineName
@@ -34,11 +35,12 @@ def _messages(
     *,
     relax: bool = False,
     within_s: float = 60.0,
+    threads: int = 1,
 ) -> list[EngineMessage]:
     messages = engine.minimise(
         program,
         absolute_gap=0.0,
-        threads=1,
+        threads=threads,
         start=None,
         deadline=time.monotonic() + within_s,
         relax=relax,
@@ -377,3 +379,56 @@ def test_a_false_proof_that_highs_has_made_is_caught(name: str) -> None:
 def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName, fault: str) -> None:
     claim = Proof.of(FAULTS[fault].program, FAULTS[fault].claimed)
     assert prove_again(claim, name, threads=1, deadline=math.inf).verdict == "refuted"
+
+
+# --- solutions ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_a_solution_satisfies_rows_of_every_scale_up_to_rounding(scale: float) -> None:
+    program = Program()
+    a, b = program.column(), program.column(upper=5.0, integer=False)
+    program.row([(a, 0.1 * scale), (b, 0.2 * scale)], "=", 0.3 * scale)
+    assert program.satisfied_by([1.0, 1.0])
+    assert program.satisfied_by([1.0 - 1e-7, 1.0])
+    assert not program.satisfied_by([1.0, 1.0 + 1e-7])
+    assert not program.satisfied_by([0.0, 1.5 + 1e-7])
+    assert not program.satisfied_by([0.5, 1.25])
+    assert program.satisfied_by([0.5, 1.25], relaxed=True)
+
+
+# --- kept processes -------------------------------------------------------------------------------
+
+
+@both_engines
+def test_a_kept_process_solves_the_next_program_too(
+    name: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It remembers nothing of the first one; a killed one is replaced, a busy one is ended."""
+    mark = new_mark()
+    monkeypatch.setenv(VARIABLE, mark)
+    smaller = Program()
+    smaller.column(cost=-1.0)
+    with kept_processes():
+        with Engine(name) as engine:
+            assert _best(_messages(engine, _two_of_weight_two())).objective == -3.0
+        first = marked(mark)
+        with Engine(name) as engine:
+            assert _best(_messages(engine, smaller)).objective == -1.0
+        assert len(first) == 1
+        assert marked(mark) == first
+        with Engine(name) as engine:  # HiGHS has one number of threads a process
+            best = _best(_messages(engine, _two_of_weight_two(), threads=2))
+            assert best.objective == -3.0
+        os.kill(*first, signal.SIGKILL)
+        (killed,) = first
+        tasks = Path(f"/proc/{killed}/task")
+        wait_until(lambda: not marked(mark) and len(list(tasks.iterdir())) == 1)  # a zombie
+        with Engine(name) as engine:
+            assert _best(_messages(engine, smaller)).objective == -1.0
+        with Engine(name) as engine:
+            _messages(engine, _market_split(), within_s=0.3)
+        assert not marked(mark)
+        with Engine(name) as engine:
+            _messages(engine, smaller)
+    assert not marked(mark)

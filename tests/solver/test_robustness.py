@@ -31,6 +31,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import (
     Budget,
+    Certificate,
     Compute,
     PageIn,
     PageOut,
@@ -42,6 +43,7 @@ from solver.robustness.bounds import DrawBounds
 from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess, assess_robustness
+from solver.robustness.search import DrawSearch
 from solver.solving.solving import solve_graph
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import actions, graph, op, tensor
@@ -213,6 +215,30 @@ def test_better_schedule_found_for_a_draw_is_taken() -> None:
     assert found.least_energy.energy_j is not None
     assert poor.energy_j is not None
     assert found.least_energy.energy_j < poor.energy_j
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "counts"),
+    [((None, None), True), (("confirmed", "confirmed"), True), (("confirmed", "undecided"), False)],
+)
+def test_bounds_over_draws_are_certified_if_the_schedule_is(
+    outcomes: tuple[str | None, str | None], counts: bool
+) -> None:
+    schedule = solve_graph(two_to_bring_back(), BUDGET, EXACT)
+    stated, drawn = (
+        schedule.model_copy(
+            update={"certificate": outcome and Certificate(outcome=outcome, engine="CBC")}
+        )
+        for outcome in outcomes
+    )
+    unproven = stated.model_copy(update={"energy_bound_j": 0.0, "any_order_bound_j": 0.0})
+    search = DrawSearch(unproven, draw_costs(two_to_bring_back(), 2, seed=0), EXACT, 60.0)
+    before_j = search.evaluation.proven_mean_j
+    task = search.next_task()
+    assert task is not None
+    assert task.certified == (outcomes[0] is not None)
+    search.take(task, drawn)
+    assert (search.evaluation.proven_mean_j > before_j) == counts
 
 
 @pytest.mark.slow

@@ -397,7 +397,7 @@ def test_costly_changes_are_replaced_by_solving_again() -> None:
     choosy = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=1.9)
     _assert_packs(problem, content)
     _assert_packs(problem, choosy)
-    assert "1 small change of it packs and takes 2 J more" in content.notes[0]
+    assert "paging tensors out of the way packs and takes 2 J more" in content.notes[0]
     assert "solving it again for 6 bytes packs and takes 0 J more" in choosy.notes[0]
 
 

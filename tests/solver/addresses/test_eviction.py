@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.published import load_published
+from devices.quantities import Slices
 from networks.models import build_model
 from solver.addresses.eviction import evict_into_arena
 from solver.addresses.plan import with_addresses
@@ -21,18 +25,21 @@ from solver.referee.referee import verify
 from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
 
 
-def held_by_both_referees(problem: Problem, actions: tuple[Action, ...]) -> bool:
-    """Whether the schedule was made to fit; the referees verify it then."""
-    found = evict_into_arena(problem, actions)
+def energy_j(problem: Problem, actions: tuple[Action, ...], seconds: float = 0.0) -> float:
+    """Energy of the schedule once it is made to fit, verified by both referees; inf if it is not.
+
+    ``seconds`` are those of the search.
+    """
+    found = evict_into_arena(problem, actions, time.monotonic() + seconds)
     if found is None:
-        return False
+        return math.inf
     changed, plan = found
-    verify(problem.graph, changed, problem.budget)
+    result = verify(problem.graph, changed, problem.budget)
     placed = with_addresses(changed, plan)
     arena_bytes = problem.budget.ram_bytes
     assert plan.arena_bytes <= arena_bytes
     verify_addresses(problem.graph, placed, plan.resident_address, arena_bytes, "all")
-    return True
+    return result.energy_j
 
 
 @given(case=tight_problems())
@@ -42,7 +49,20 @@ def test_what_is_made_to_fit_is_a_valid_schedule(case: tuple[CostedGraph, Budget
     problem = Problem(graph, budget.model_copy(update={"covers": "all", "deadline_s": None}))
     actions = greedy_schedule(problem, thorough=False)
     if actions is not None:
-        held_by_both_referees(problem, actions)
+        energy_j(problem, actions)
+
+
+@given(case=tight_problems())
+@examples(100)
+def test_a_search_finds_valid_schedules_that_take_no_more(
+    case: tuple[CostedGraph, Budget],
+) -> None:
+    graph, budget = case
+    problem = Problem(graph, budget.model_copy(update={"covers": "all", "deadline_s": None}))
+    actions = greedy_schedule(problem, thorough=False)
+    if actions is not None:
+        at_once = energy_j(problem, actions)
+        assert energy_j(problem, actions, seconds=0.01) <= at_once * (1 + 1e-9)
 
 
 @given(graph=small_graphs(), slack=st.integers(0, 8))
@@ -59,12 +79,13 @@ def test_everything_that_is_kept_in_a_large_arena_stays(graph: CostedGraph, slac
 
 
 def test_a_step_in_slices_fits_where_its_largest_operation_does() -> None:
-    step = build_model("resnet8", parameters_in="storage", slices=32 << 10)
+    step = build_model("resnet8", parameters_in="storage", slices=Slices(32 << 10))
     graph = cost_graph(step, load_published("m4")).graph
     least, _ = least_ram_bytes(graph)
     problem = Problem(graph, Budget(ram_bytes=least))
-    assert held_by_both_referees(problem, page_everything(problem))
+    assert energy_j(problem, page_everything(problem)) < math.inf
     problem = Problem(graph, Budget(ram_bytes=least + least // 4))
     greedy = greedy_schedule(problem, thorough=False)
     assert greedy is not None
-    assert held_by_both_referees(problem, greedy)
+    at_once = energy_j(problem, greedy)
+    assert energy_j(problem, greedy, seconds=0.5) <= at_once < math.inf

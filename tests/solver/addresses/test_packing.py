@@ -15,6 +15,7 @@ from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed
 from solver.addresses.residencies import blocks_of, spans_of
 from solver.constructed import keep_everything, page_everything
+from solver.constructed.greedy import greedy_schedule
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
@@ -47,6 +48,31 @@ def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
         graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
     )
     assert "a greedy schedule packs" in packed.notes[0]
+
+
+def test_tensors_are_paged_out_of_the_way_where_no_time_is_left_for_small_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = cost_graph(build_model("resnet8"), load_published("m4")).graph
+    kept = replay(graph, keep_everything(graph))
+    budget = Budget(ram_bytes=3 * kept.peak_bytes // 4)
+    problem = Problem(graph, budget)
+    wanted = greedy_schedule(problem, thorough=False)
+    assert wanted is not None
+    too_large = plan_addresses(graph, keep_everything(graph), "all", kept.peak_bytes, 0.0)
+    monkeypatch.setattr(
+        packing, "fit_into_arena", lambda *_: Packed(wanted, too_large, ("does not pack",))
+    )
+    # A greedy schedule for less RAM packs too, and takes more.
+    monkeypatch.setattr(packing, "greedy_schedule", lambda *_, **__: None)
+    packed = packing.pack(problem, wanted, SolverOptions(), TimeLimit.after(5.0))
+    wanted_j = verify(graph, wanted, budget).energy_j
+    everything_j = verify(graph, page_everything(problem), budget).energy_j
+    assert wanted_j <= verify(graph, packed.actions, budget).energy_j < everything_j / 2
+    verify_addresses(
+        graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
+    )
+    assert "one that pages tensors out of the way packs" in packed.notes[0]
 
 
 @given(graph=small_graphs(), paged=st.booleans())

@@ -1,0 +1,78 @@
+"""Choice among several ways to take a step: numbers of parts of the batch, slices, codecs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from solver.requests.subjects import SolveSubject
+from solver.search.search import Progress
+from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
+from solver.solving.solving import solve_graph
+from solver.time_limit import TimeLimit
+
+
+def cheapest(
+    subjects: Sequence[SolveSubject],
+    budget: Budget,
+    solver: SolverOptions,
+    show: Callable[[Progress], None] = lambda _progress: None,
+    *,
+    ram_of: Callable[[SolveSubject], SharedRam | None] = lambda _subject: None,
+    certified: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> tuple[SolveSubject, Schedule, tuple[Schedule, ...]]:
+    """Solve a step in different ways, and choose the one of least energy.
+
+    Args:
+        subjects: The step as a whole, then in ever more parts or smaller slices; each without and
+            with codecs.
+        budget: Budget of all of them.
+        solver: Options; the time limit is divided among the searches.
+        show: Called with the progress of each search.
+        ram_of: The RAM that arena and records of a step's schedules share, if they do.
+        certified: Prove each result again.
+        stopped: Whether the user wants what was found so far; no further search begins then.
+
+    Returns:
+        The chosen step with its schedule, and the schedules of all that were solved. Without any
+        schedule, the choice is the first one.
+    """
+
+    def find(graph: CostedGraph, within: Budget, seconds: float | None) -> Schedule:
+        limited = replace(solver, time_limit_s=seconds)
+        return solve_graph(graph, within, limited, show, certified=certified)
+
+    limit = TimeLimit.after(solver.time_limit_s)
+    found: list[Schedule] = []
+    for number, subject in enumerate(subjects):
+        if found and stopped():
+            break
+        part_s = limit.part(1 / (len(subjects) - number)).seconds
+        *_, schedule = solve_in_shared_ram(
+            partial(find, subject.graph), budget, part_s, ram_of(subject), stopped
+        )
+        found.append(schedule)
+    usable = [each for each in found if each.energy_j is not None]
+    best = min(usable, key=lambda each: each.energy_j or 0.0, default=found[0])
+    return subjects[found.index(best)], best, tuple(found)
+
+
+def bound_of_all_j(subjects: Sequence[SolveSubject], found: Sequence[Schedule]) -> float:
+    """Energy that no schedule undercuts, whichever way the step is taken.
+
+    Args:
+        subjects: The ways to take the step.
+        found: Their schedules; 0 is the bound of those that were not solved.
+
+    Returns:
+        The least of the bounds for any order; infinite if no way has a schedule.
+    """
+    if len(found) < len(subjects):
+        return 0.0
+    return min(inf if s.status == "infeasible" else s.any_order_bound_j or 0.0 for s in found)

@@ -1,0 +1,193 @@
+"""Predictions of a board's cost model, on boards whose true costs are known."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devices.operation import SIGNATURES, OperationError, OpSpec
+from devices.profile import (
+    BoardIdentity,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PlaceCost,
+    ProfiledNetwork,
+    Sitting,
+    StepCosts,
+)
+from devices.signatures.ranges import draw_attributes
+from solver.costing.model import CostModel
+
+KINDS = ("conv2d.forward", "linear.parameter_gradient", "batch_norm.forward", "relu.forward")
+
+
+def drawn(kind: str, count: int, seed: int) -> list[OpSpec]:
+    """Operations of a kind whose operands are not larger than a megabyte."""
+    random_, found = random.Random(f"{kind} {seed}"), dict[OpSpec, None]()
+    while len(found) < count:
+        try:
+            spec = OpSpec.of(kind, **draw_attributes(kind, random_))
+        except OperationError:
+            continue
+        if spec.moved_bytes < 1 << 20 and spec.work_flop < 1e8:
+            found[spec] = None
+    return list(found)
+
+
+def true_s(spec: OpSpec) -> float:
+    """Time on a board with a rate for each kind, and vectors of eight columns."""
+    rate = 1e8 * (1 + len(spec.kind) % 5)
+    columns = spec.writes[0].shape[-1]
+    padded = -(-columns // 8) * 8 / columns
+    return 2e-6 + spec.work_flop * min(padded, 2.0) / rate + spec.moved_bytes / 5e8
+
+
+def scattered(spec: OpSpec, scatter: float = 0.1) -> float:
+    """The time with a deviation that an operation always has."""
+    return true_s(spec) * math.exp(random.Random(spec.key).gauss(0, scatter))
+
+
+def board(
+    specs: Sequence[OpSpec],
+    warm_s: Callable[[OpSpec], float] = scattered,
+    cold_s: Callable[[OpSpec], float] | None = None,
+    watts: Callable[[OpSpec], float] = lambda _: 2.0,
+    steps: tuple[StepCosts, ...] = (),
+) -> DeviceProfile:
+    def cost(spec: OpSpec, time_s: float) -> Cost:
+        energy_j = Interval.exact(time_s * watts(spec))
+        return Cost(time_s=Interval.exact(time_s), energy_j=energy_j, trials=3)
+
+    return DeviceProfile(
+        name="bench",
+        energy_source="emulated",
+        board=BoardIdentity(model="test board", memory_bytes=2**30),
+        cost_basis="warm",
+        operations=tuple(
+            OperationCost(
+                op=spec.key,
+                workspace_bytes=64,
+                warm=cost(spec, warm_s(spec)),
+                cold=cost(spec, (cold_s or warm_s)(spec)),
+            )
+            for spec in specs
+        ),
+        step_costs=steps,
+    )
+
+
+@cache
+def measured() -> tuple[OpSpec, ...]:
+    return tuple(spec for kind in KINDS for spec in drawn(kind, 40, seed=0))
+
+
+@cache
+def model() -> CostModel:
+    return CostModel(board(measured()))
+
+
+@cache
+def smooth() -> CostModel:
+    return CostModel(board([spec for spec in measured() if spec.family == "relu"], true_s))
+
+
+def test_intervals_hold_the_costs_of_held_out_operations() -> None:
+    held, errors = [], []
+    for seed in range(1, 4):
+        for kind in KINDS:
+            for spec in drawn(kind, 25, seed):
+                found = model().predict(spec).time_s
+                held.append(found.low <= scattered(spec) <= found.high)
+                errors.append(abs(math.log(found.median / scattered(spec))))
+    assert np.mean(held) >= 0.9
+    assert np.median(errors) < math.log(1.15)
+
+
+@given(st.sampled_from(sorted(SIGNATURES)), st.integers(0, 10**6))
+@settings(max_examples=100, deadline=None)
+def test_any_operation_has_a_prediction_within_its_interval(kind: str, seed: int) -> None:
+    (spec,) = drawn(kind, 1, seed)
+    found = model().predict(spec)
+    assert 0 < found.time_s.low < found.time_s.median < found.time_s.high
+    assert found.time_s.high < 100 * found.time_s.median
+    assert found.energy_j.median == pytest.approx(2.0 * found.time_s.median)
+    assert found.workspace_bytes % 4 == 0
+
+
+@given(st.integers(1, 1 << 18), st.integers(2, 16))
+@settings(max_examples=50, deadline=None)
+def test_more_elements_cost_more(elements: int, factor: int) -> None:
+    few, many = (
+        smooth().predict(OpSpec.of("relu.forward", elements=count)).time_s.median
+        for count in (elements, elements * factor)
+    )
+    assert many > few * (1 - 1e-9)
+
+
+def test_energies_have_a_law_of_their_own_where_each_was_measured() -> None:
+    """The board draws more power the larger an operation is."""
+
+    def watts(spec: OpSpec) -> float:
+        return 1.0 + spec.work_flop / (spec.work_flop + 1e4)
+
+    metered = CostModel(board(measured(), true_s, watts=watts))
+    for elements in (100, 200_000):
+        spec = OpSpec.of("relu.forward", elements=elements)
+        found = metered.predict(spec)
+        ratio = found.energy_j.median / found.time_s.median
+        assert ratio == pytest.approx(watts(spec), rel=0.3)
+
+
+def test_unlike_kinds_have_wide_but_finite_intervals() -> None:
+    attention = drawn("attention.forward", 1, seed=5)[0]
+    found = model().predict(attention)
+    assert found.basis.endswith("measured operations of all kinds")
+    assert 3 < found.time_s.high / found.time_s.median < 100
+
+
+def test_costs_in_steps_lie_between_warm_and_cold_as_the_watched_ones_of_their_kind() -> None:
+    """Batch norms of this board find their operands in the caches, other operations do not."""
+
+    def cold_s(spec: OpSpec) -> float:
+        return 4.0 * true_s(spec)
+
+    def in_step_s(spec: OpSpec) -> float:
+        return true_s(spec) if spec.family == "batch_norm" else cold_s(spec)
+
+    watched = list(measured()[::2])
+    places = tuple(
+        PlaceCost(
+            op=f"op {number}",
+            key=spec.key,
+            time_s=Interval.exact(in_step_s(spec)),
+            energy_j=Interval.exact(2.0 * in_step_s(spec)),
+            sittings_s=(in_step_s(spec),),
+        )
+        for number, spec in enumerate(watched)
+    )
+    steps = StepCosts(
+        network=ProfiledNetwork(model="resnet8", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=9, measured="2026-01-31T12:00:00+00:00"),),
+        correlation=0.0,
+        places=places,
+    )
+    profile = board(measured(), true_s, cold_s, steps=(steps,))
+    unwatched = CostModel(board(measured(), true_s, cold_s))
+    for kind in ("batch_norm.forward", "relu.forward"):
+        spec = drawn(kind, 1, seed=9)[0]
+        found = CostModel(profile).predict(spec).time_s
+        assert found.median == pytest.approx(in_step_s(spec), rel=0.25)
+        assert unwatched.predict(spec).time_s.median == pytest.approx(true_s(spec), rel=0.1)
+        not_watched = next(s for s in measured() if s.kind == kind and s not in watched)
+        carried = CostModel(profile).carried_over(not_watched)
+        assert carried is not None
+        assert carried.time_s.median == pytest.approx(in_step_s(not_watched), rel=0.25)
