@@ -103,8 +103,8 @@ def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
     samples = [np.asarray(values, dtype=np.float64) for values in figures]
     widening = _widening(samples)
     return [
-        _later(sample, widening * half)
-        for sample, half in zip(samples, _half_widths(samples), strict=True)
+        _later(sample, widening * half, freedom)
+        for sample, (half, freedom) in zip(samples, _half_widths(samples), strict=True)
     ]
 
 
@@ -117,15 +117,19 @@ def _spread(sample: NDArray[np.float64]) -> tuple[float, int]:
     return variance, len(sample) - 1
 
 
-def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[float]:
-    """Half widths on the logarithmic scale; 0 where no spread is known."""
+def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[tuple[float, float]]:
+    """Half widths on the logarithmic scale, 0 where no spread is known, and degrees of freedom."""
     from scipy.special import stdtrit
 
     variances, freedoms = _moderated([_spread(sample) for sample in samples])
     return [
-        float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * math.sqrt(variance * (1 + 1 / len(sample)))
-        if variance > 0 and sample.min() > 0
-        else 0.0
+        (
+            float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+            * math.sqrt(variance * (1 + 1 / len(sample)))
+            if variance > 0 and sample.min() > 0
+            else 0.0,
+            freedom,
+        )
         for sample, variance, freedom in zip(samples, variances, freedoms, strict=True)
     ]
 
@@ -137,7 +141,7 @@ def _widening(samples: Sequence[NDArray[np.float64]]) -> float:
         # Two values are left, so that there is a spread.
         left = [s for s in samples if len(s) > max(sitting, 2) and s.min() > 0]
         others = [np.delete(sample, sitting) for sample in left]
-        for sample, other, half in zip(left, others, _half_widths(others), strict=True):
+        for sample, other, (half, _) in zip(left, others, _half_widths(others), strict=True):
             error = abs(math.log(sample[sitting]) - float(np.log(other).mean()))
             if error > _RESOLUTION:
                 scores.append(error / half if half else 1.0)
@@ -149,7 +153,7 @@ def _widening(samples: Sequence[NDArray[np.float64]]) -> float:
     return max(1.0, sorted(scores)[rank - 1])
 
 
-def _later(sample: NDArray[np.float64], half: float) -> Interval:
+def _later(sample: NDArray[np.float64], half: float, freedom: float) -> Interval:
     median = float(np.median(sample))
     if len(sample) == 1 and half == 0.0:
         return Interval.exact(median)
@@ -158,7 +162,9 @@ def _later(sample: NDArray[np.float64], half: float) -> Interval:
     half = min(_WIDEST, max(_RESOLUTION, half))
     mean = float(np.log(sample).mean())
     low, high = math.exp(mean - half), math.exp(mean + half)
-    return Interval(median=median, low=min(low, median), high=max(high, median))
+    return Interval(
+        median=median, low=min(low, median), high=max(high, median), freedom=freedom or None
+    )
 
 
 def _moderated(spreads: Sequence[tuple[float, int]]) -> tuple[list[float], list[float]]:

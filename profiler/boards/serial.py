@@ -46,7 +46,7 @@ _QUIET_EXPECTATIONS = 1.5
 _QUIET_S = 0.25
 _MOST_GUESSES = 10.0
 
-_RECORDS = {"window", "probes", "spans", "counters", "recovered"}
+_RECORDS = {"window", "watching", "probes", "spans", "counters", "recovered"}
 """Answers to a plan's lines that belong to its results, by their first word."""
 
 # Time for the board to leave a window that was given up.
@@ -239,8 +239,10 @@ class SerialBoard:
             )
 
     def _facts(self, reply: Mapping[str, str]) -> BoardFacts:
-        processor = self._description.processor
+        processor, memory = self._description.processor, self._description.memory
+        firmware = self._description.firmware
         assert processor is not None
+        assert memory is not None
         cache_bytes = processor.data_cache_bytes or 0
         return BoardFacts(
             identity=BoardIdentity(
@@ -253,11 +255,13 @@ class SerialBoard:
                 cpu_frequency_hz=float(reply["clock_hz"]),
                 last_level_cache_bytes=cache_bytes,
                 storage_card=self._storage_card(),
+                # Elsewhere, the firmware's data have a memory of their own.
+                shares_ram=firmware is not None and firmware.data_address is None,
             ),
             boot_id=f"{self._session.number:04x}",
             last_level_cache_bytes=cache_bytes,
             is_cache_known=True,
-            available_bytes=int(reply["arena_bytes"]),
+            available_bytes=min(int(reply["arena_bytes"]), memory.usable_bytes),
         )
 
     def _storage_card(self) -> str | None:

@@ -6,6 +6,7 @@ both in turns (``onboard/comparison/``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,9 @@ COMPARISON = Path(__file__).parents[2] / "onboard" / "comparison" / "matrix_prod
 IN_TREE_SOURCE, CBLAS_SOURCE = "matmul.c", "matmul_cblas.c"
 """Alternative sources of the kernels' matrix product."""
 
-_RENAMED = (
-    *("jw_matmul", "jw_matmul_chained", "jw_matmul_workspace", "jw_matmul_name"),
-    *("jw_matmul_prepared", "jw_prepare", "jw_prepared_floats"),
-)
+_KERNELS = Path(__file__).parents[2] / "onboard" / "kernels"
+_DEFINED = re.compile(r"^[a-z][\w *]*\b(jw_\w+)(?:\(| =|\[)", re.MULTILINE)
+"""A function or constant that a C file gives to others: its definition begins a line."""
 _NS_PER_S = 1e9
 
 PROBE = """
@@ -72,8 +72,12 @@ def known_blas(*, is_this_computer: bool) -> Iterator[Blas]:
 
 
 def renamed(suffix: str) -> tuple[str, ...]:
-    """Compiler options that allow both matrix products in one program."""
-    return tuple(f"-D{name}={name}_{suffix}" for name in _RENAMED)
+    """Compiler options that allow both matrix products in one program.
+
+    Both define the same names, of which the shorter source has no others.
+    """
+    source = (_KERNELS / CBLAS_SOURCE).read_text(encoding="utf-8")
+    return tuple(f"-D{name}={name}_{suffix}" for name in dict.fromkeys(_DEFINED.findall(source)))
 
 
 def read_comparison(printed: str, library: str) -> MatmulComparison:

@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from devices.claims.scratch import ScratchDirectory
 from devices.description import DeviceDescription
 from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
@@ -21,14 +21,16 @@ from devices.plan import ExecutionPlan
 from devices.profile import Build
 from devices.user_cache import user_cache
 from profiler.building.firmware_sources import FirmwareIdentity, FirmwareSources
+from profiler.building.kernel_objects import KernelObjects
 from profiler.building.programs import package_of, program_path
-from profiler.building.toolchain import first_errors
+from profiler.building.toolchain import build_failure, first_errors
 
 __all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
 
 LIBRARIES = ("-lm",)
 
 _JOBS = 2
+_UNFINISHED = ".part-"
 _COMPILER_LIMIT_S = 300.0
 
 Progress: TypeAlias = Callable[[str], None]
@@ -160,6 +162,9 @@ class _Compiler:
         self._run([objcopy, "-O", target, str(source), str(made)], f"write {made.name}")
 
     def _run(self, command: list[str], what: str, directory: Path | None = None) -> str:
+        environment = {**os.environ, "LC_ALL": "C"}  # its messages are parsed
+        if directory is not None:
+            environment["TMPDIR"] = str(directory)  # a killed one leaves files
         try:
             done = subprocess.run(
                 command,
@@ -168,13 +173,14 @@ class _Compiler:
                 text=True,
                 check=False,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "LC_ALL": "C"},  # its messages are parsed
+                env=environment,
                 timeout=_COMPILER_LIMIT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BuildFailed(f"{self.board}: {command[0]} cannot {what}: {error}") from None
         if done.returncode:
-            raise BuildFailed(self._explained(command[0], what, done.stderr))
+            explained = self._explained(command[0], what, done.stderr)
+            raise build_failure(done.returncode, done.stderr)(explained)
         return done.stdout
 
     def _explained(self, program: str, what: str, output: str) -> str:
@@ -197,9 +203,8 @@ def _build(
     sources: FirmwareSources, compiler: _Compiler, version: str, place: Path, tell: Progress
 ) -> None:
     """Build in a directory beside ``place``, which is renamed to ``place`` when complete."""
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
-        work, made = Path(scratch) / "work", Path(scratch) / "made"
+    with ScratchDirectory(place.parent, _UNFINISHED) as scratch:
+        work, made = scratch.path / "work", scratch.path / "made"
         work.mkdir()
         made.mkdir()
         sources.write(work)
@@ -259,11 +264,21 @@ def _compile_all(
     ]
     units = [(path, flags) for path, flags in units if path.endswith(".c")]
 
+    headers = {name: text for name, text in sources.kernels.items() if name.endswith(".h")}
+    known = KernelObjects((compiler.program, version), headers)
+
     def compile_one(unit: tuple[str, tuple[str, ...]]) -> str:
         path, flags = unit
-        compiler.compile(
-            *flags, "-c", path, "-o", f"{path}.o", directory=work, what=f"compile {path}"
-        )
+        made = work / f"{path}.o"
+        # What is not a kernel states the hash of the firmware, and is compiled for each.
+        kernel = sources.kernels.get(path.removeprefix("kernels/"))
+        key = None if kernel is None else known.key(path, kernel, flags)
+        if key is None or not known.take(key, made):
+            compiler.compile(
+                *flags, "-c", path, "-o", f"{path}.o", directory=work, what=f"compile {path}"
+            )
+            if key is not None:
+                known.keep(key, made)
         return f"{path}.o"
 
     objects = []
@@ -275,4 +290,5 @@ def _compile_all(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+    known.shrink()
     return objects

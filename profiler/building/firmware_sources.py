@@ -6,6 +6,7 @@ over all of them identifies the firmware in its hello.
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +16,18 @@ from devices.description import DeviceDescription, Memory, SerialTransport
 from devices.errors import BuildFailed
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
-from profiler.building.plan_source import PLANS, plans_source
-from profiler.building.toolchain import (
+from profiler.building.plan_memory import ALIGNMENT_BYTES, WATCHED_ACTIONS
+from profiler.building.plan_source import PLANS, SMALL_ARENA_BYTES, plans_source
+from profiler.building.sources import (
     EXECUTOR,
     HARNESS,
-    HARNESS_FLAGS,
-    KERNEL_FLAGS,
     KERNELS,
     ONBOARD,
     Files,
     read_sources,
     sources_hash,
 )
+from profiler.building.toolchain import HARNESS_FLAGS, KERNEL_FLAGS
 
 FIRMWARE = ONBOARD / "firmware"
 
@@ -42,8 +43,7 @@ LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,-
 PORTABLE = ("core", "plan", "text", "runner", "transfer", "replay")
 """Modules of the harness that firmware includes."""
 
-ALIGNMENT_BYTES = 64
-"""Alignment of the arena: JW_ALIGNMENT of the harness."""
+REGISTRY = "registry.c"
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,21 @@ def _board_pages() -> dict[str, Path]:
 
 
 class FirmwareSources:
-    """All sources of an image, and their hash. Plans lie in flash, as constants; in RAM they need
-    an arena and the executor's records."""
+    """All sources of an image, and their hash.
+
+    Plans lie in flash, as constants; in RAM they need an arena and the executor's records. An image
+    with plans has only the kernels that they use.
+    """
 
     def __init__(self, description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()) -> None:
         firmware, memory, transport = _microcontroller(description)
         self.name = description.name
         self.firmware = firmware
         self.memory = memory
-        self.kernels = read_sources(KERNELS)
+        library = read_sources(KERNELS)
+        self.kernels = library
+        if plans:
+            self.kernels = {**library, REGISTRY: _registry(library[REGISTRY], plans)}
         self.harness = {
             name: content
             for name, content in read_sources(HARNESS).items()
@@ -95,15 +101,17 @@ class FirmwareSources:
             "JW_RAM_BYTES": str(memory.ram_bytes),
             "JW_FLASH_BYTES": str(memory.flash_bytes),
             "JW_BAUD": str(transport.baud),
-            "JW_KERNELS_SHA256": f'"{sources_hash(self.kernels, self.kernel_flags)}"',
+            "JW_KERNELS_SHA256": f'"{sources_hash(library, self.kernel_flags)}"',
         }
+        if memory.ram_bytes <= SMALL_ARENA_BYTES:
+            defines["JW_SMALL_ARENA"] = "1"
         self.defines = tuple(f"-D{name}={value}" for name, value in defines.items())
         everything = {**self.kernels, **self.harness, **self.executor, **self.files}
         flags_of_all = (*self.firmware_flags, *self.link_flags, *self.defines, self.linker_script)
         self.identity = FirmwareIdentity(
             board=firmware.board,
             firmware_sha256=sources_hash(everything, (*self.kernel_flags, *flags_of_all)),
-            kernels_sha256=sources_hash(self.kernels, self.kernel_flags),
+            kernels_sha256=sources_hash(library, self.kernel_flags),
         )
 
     def write(self, directory: Path) -> None:
@@ -135,8 +143,22 @@ def _executor_files(description: DeviceDescription, plans: Sequence[ExecutionPla
     files = dict(read_sources(EXECUTOR))
     if plans:
         del files["plans_none.c"]
-        files[PLANS] = plans_source(plans, description.storage).encode()
+        source = plans_source(plans, description.storage, watched_actions=WATCHED_ACTIONS)
+        files[PLANS] = source.encode()
     return files
+
+
+def _registry(whole: bytes, plans: Sequence[ExecutionPlan]) -> bytes:
+    """The table of kernels without the rows of kinds that no plan uses."""
+    used = {op.spec.kind for plan in plans for op in plan.computes}
+
+    def kept(row: re.Match[str]) -> str:
+        return row[0] if row["kind"] in used else ""
+
+    return _ROW.sub(kept, whole.decode()).encode()
+
+
+_ROW = re.compile(r' *\{"(?P<kind>[\w.]+)",[^{}]*\},\n')
 
 
 def _firmware_files(description: DeviceDescription) -> Files:

@@ -1,7 +1,8 @@
 """Execution plans as one C file of constants for the executor.
 
 The layout is that of ``executor/execution_plan.h``. Kernels are referenced by name, so that a
-linker leaves out those that no plan uses.
+linker leaves out those that no plan uses. What a plan never changes is constant, so that a
+microcontroller keeps it in flash.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -37,6 +37,12 @@ from profiler.building.store_layout import StoreLayout, store_layout
 PLANS = "plans.c"
 """Name of the file in a build."""
 
+WORD_BYTES = 4
+"""Unit of addresses and sizes in the arena: ``JW_PLACE_BYTES``."""
+
+SMALL_ARENA_BYTES = 1 << 18
+"""RAM up to which a board's tables have addresses of 16 bits: ``JW_SMALL_ARENA``."""
+
 _COLUMNS = 100
 _MOST_COUNTED = 2**16 - 2  # 16-bit indices, with a count one larger
 _MOST_BYTES = 2**32 - 2
@@ -48,8 +54,13 @@ _SHARED_ENTRIES = {
     "broadcast_multiply.input_gradient": "jw_broadcast_multiply",
     "broadcast_select.forward": "jw_broadcast_select",
     "broadcast_select.input_gradient": "jw_broadcast_select",
+    "clamp_bits.input_gradient": "jw_bits_input_gradient",
     "dropout.forward": "jw_dropout",
     "dropout.input_gradient": "jw_dropout",
+    "dropout_part.forward": "jw_dropout_part",
+    "dropout_part.input_gradient": "jw_dropout_part",
+    "dropout_rows.forward": "jw_dropout_rows",
+    "dropout_rows.input_gradient": "jw_dropout_rows",
     "embedding_padded.forward": "jw_embedding_forward",
     "flatten.forward": "jw_flatten",
     "flatten.input_gradient": "jw_flatten",
@@ -60,6 +71,7 @@ _SHARED_ENTRIES = {
     "multiply_number.input_gradient": "jw_multiply_number",
     "pad.forward": "jw_strided_copy_input_gradient",
     "pad.input_gradient": "jw_strided_copy_forward",
+    "relu_bits.input_gradient": "jw_bits_input_gradient",
     "rnn_relu.parameter_gradient": "jw_rnn_parameter_gradient",
     "rnn_tanh.parameter_gradient": "jw_rnn_parameter_gradient",
 }
@@ -70,7 +82,25 @@ def kernel_entry(kind: str) -> str:
     return _SHARED_ENTRIES.get(kind, "jw_" + kind.replace(".", "_"))
 
 
-def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str:
+def distinct_operations(plan: ExecutionPlan) -> tuple[Compute, ...]:
+    """The first compute of each operation of a plan: of each kernel, attributes and scalars."""
+    found: dict[tuple[OpSpec, tuple[int, ...]], Compute] = {}
+    for op in plan.computes:
+        found.setdefault(_operation_key(op), op)
+    return tuple(found.values())
+
+
+def _operation_key(op: Compute) -> tuple[OpSpec, tuple[int, ...]]:
+    names = op.spec.signature.scalars
+    return op.spec, tuple(scalar_bits(name, op.scalars[name]) for name in names)
+
+
+def plans_source(
+    plans: Sequence[ExecutionPlan],
+    storage: Storage | None,
+    *,
+    watched_actions: int | None = None,
+) -> str:
     """Write the C file that defines ``jw_plans``: plan number i of the program is ``plans[i]``.
 
     The same plans always give the same text.
@@ -78,6 +108,8 @@ def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str
     Args:
         plans: Execution plans.
         storage: The board's storage; its pages and erase blocks determine where transfers go.
+        watched_actions: Actions of which RAM holds what is watched; a watched step of more pauses.
+            None for all.
 
     Raises:
         RequestRefused: A plan is too large for the table.
@@ -86,7 +118,9 @@ def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str
     bodies = [
         line
         for index, plan in enumerate(plans)
-        for line in _Plan(index, plan, store_layout(plan, storage), shared).definitions()
+        for line in _Plan(
+            index, plan, store_layout(plan, storage), shared, watched_actions
+        ).definitions()
     ]
     listed = "".join(f"    &plan_{index},\n" for index in range(len(plans)))
     return "\n".join(
@@ -154,16 +188,23 @@ class _Plan:
     plan: ExecutionPlan
     layout: StoreLayout
     shared: _Constants
+    watched_actions: int | None
 
     def definitions(self) -> Iterator[str]:
         self._check_size()
         plan, layout = self.plan, self.layout
         computes = list(plan.computes)
+        operations = distinct_operations(plan)
         actions = (*plan.actions, *plan.afterwards)
+        moves = [action.does.to for action in actions if isinstance(action.does, Move)]
         yield c_comment(f"--- {plan.name} ---")
-        yield from self._operands(computes)
-        yield from self._table("jw_compute", "computes", self._computes(computes))
-        yield from self._table("jw_action", "actions", self._actions(actions))
+        yield from self._numbers(
+            "operands",
+            [address for op in computes for address in (*op.reads, *op.writes)],
+        )
+        yield from self._numbers("moves", moves)
+        yield from self._table("jw_operation", "operations", self._operations(operations))
+        yield from self._table("jw_action", "actions", self._actions(actions, operations))
         yield from self._table("jw_slot", "slots", self._slots())
         yield from self._table("jw_kept", "kept", self._kept())
         yield from self._table("jw_selection", "selections", self._selections())
@@ -184,7 +225,9 @@ class _Plan:
             f"    .selection_count = {len(plan.selections)},\n"
             f"    .table_count = {len(plan.tables)},\n"
             f"    .frozen_count = {len(plan.frozen)},\n"
-            f"    .computes = {self._name('computes', len(computes))},\n"
+            f"    .operations = {self._name('operations', len(operations))},\n"
+            f"    .operands = {self._name('operands', len(computes))},\n"
+            f"    .moves = {self._name('moves', len(moves))},\n"
             f"    .slots = {self._name('slots', len(plan.slot_bytes))},\n"
             f"    .kept = {self._name('kept', len(plan.kept))},\n"
             f"    .selections = {self._name('selections', len(plan.selections))},\n"
@@ -238,41 +281,39 @@ class _Plan:
         if lines:
             yield f"static const {kind} {table}_{self.index}[] = {{\n{''.join(lines)}}};\n"
 
-    def _operands(self, computes: Sequence[Compute]) -> Iterator[str]:
-        """One list for all operations, of which each uses a stretch."""
-        numbers = [f"{address}," for op in computes for address in (*op.reads, *op.writes)]
-        if numbers:
-            lines = textwrap.wrap(" ".join(numbers), _COLUMNS - 4)
+    def _numbers(self, table: str, addresses: Sequence[int]) -> Iterator[str]:
+        if addresses:
+            numbers = " ".join(f"{words(address)}," for address in addresses)
+            lines = textwrap.wrap(numbers, _COLUMNS - 4)
             body = "".join(f"    {line}\n" for line in lines)
-            yield f"static const uint32_t operands_{self.index}[] = {{\n{body}}};\n"
+            yield f"static const jw_place {table}_{self.index}[] = {{\n{body}}};\n"
 
-    def _computes(self, computes: Sequence[Compute]) -> Iterator[str]:
-        begin = 0
-        for op in computes:
-            workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
+    def _operations(self, operations: Sequence[Compute]) -> Iterator[str]:
+        for op in operations:
             names = op.spec.signature.scalars
             # A seed is the last scalar, a learning rate the first.
             seeded = len(names) if "seed" in names else 0
             rated = len(names) if "learning_rate" in names else 0
             yield (
-                f"    {c_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
-                f" {self.shared.scalars(op.spec, op.scalars)}, operands_{self.index} + {begin},"
-                f" {workspace}, {len(op.reads)}, {len(op.writes)}, {seeded}, {rated}}},\n"
+                f" {self.shared.scalars(op.spec, op.scalars)},"
+                f" {len(op.reads)}, {len(op.writes)}, {seeded}, {rated}}},\n"
             )
-            begin += len(op.reads) + len(op.writes)
 
-    def _actions(self, actions: Sequence[Action]) -> Iterator[str]:
-        computes = probes = 0
+    def _actions(self, actions: Sequence[Action], operations: Sequence[Compute]) -> Iterator[str]:
+        known = {_operation_key(op): index for index, op in enumerate(operations)}
+        probes = moves = 0
         for number, action in enumerate(actions):
             index = 0
             match action.does:
-                case Compute():
-                    index = computes
-                    computes += 1
+                case Compute() as op:
+                    index = known[_operation_key(op)]
                 case Probe():
                     index = probes
                     probes += 1
+                case Move():
+                    index = moves
+                    moves += 1
                 case PageOut(slot=slot) | PageIn(slot=slot):
                     index = slot
                 case Select(selection=index) | RowsIn(table=index) | RowsOut(table=index):
@@ -289,9 +330,11 @@ class _Plan:
 
     def _kept(self) -> Iterator[str]:
         for kept in self.plan.kept:
-            address = "JW_NOWHERE" if kept.address is None else kept.address
-            slot = "JW_NOWHERE" if kept.slot is None else kept.slot
-            yield f"    {{{address}, {kept.bytes}, {slot}}}, {c_comment(kept.tensor)}\n"
+            slot = "JW_NO_SLOT" if kept.slot is None else kept.slot
+            yield (
+                f"    {{{_place(kept.address)}, {words(kept.bytes)}, {slot}}},"
+                f" {c_comment(kept.tensor)}\n"
+            )
 
     def _selections(self) -> Iterator[str]:
         first = 0
@@ -303,11 +346,10 @@ class _Plan:
         plan = self.plan
         offsets = self.layout.table_offsets or (0,) * len(plan.tables)  # 0 for tables in RAM
         for table, offset in zip(plan.tables, offsets, strict=True):
-            address = "JW_NOWHERE" if table.address is None else table.address
             kept = "JW_NOT_KEPT" if table.kept is None else table.kept
             yield (
-                f"    {{{offset}, {address}, {table.row_bytes}, {table.rows}, {kept},"
-                f" {table.selection}}}, {c_comment(table.tensor)}\n"
+                f"    {{{offset}, {table.row_bytes}, {table.rows}, {_place(table.address)},"
+                f" {kept}, {table.selection}}}, {c_comment(table.tensor)}\n"
             )
 
     def _frozen(self) -> Iterator[str]:
@@ -316,12 +358,13 @@ class _Plan:
 
     def _memory(self, actions: int) -> Iterator[str]:
         plan, layout = self.plan, self.layout
+        most = actions if self.watched_actions is None else min(actions, self.watched_actions)
         arrays = {
             "slot_checksums": ("uint32_t", len(plan.slot_bytes)),
             "kept_checksums": ("uint32_t", len(plan.kept)),
             "frozen_checksums": ("uint32_t", len(plan.frozen)),
-            "probed": ("uint32_t", len(plan.probes)),
-            "spans": ("jw_span", actions),
+            "probed": ("uint32_t", min(most, len(plan.probes))),
+            "spans": ("jw_span", most),
             "page": ("unsigned char", layout.page_bytes if plan.pages else 0),
             "rows": ("uint32_t", plan.selected_rows),
             "row": ("unsigned char", max(layout.row_strides, default=0)),
@@ -332,12 +375,25 @@ class _Plan:
                 aligned = " __attribute__((aligned(64)))" if name in {"page", "row"} else ""
                 yield f"static {kind} {name}_{self.index}[{count}]{aligned};"
         named = ", ".join(self._name(name, count) for name, (_, count) in arrays.items())
-        yield f"static const jw_plan_memory memory_{self.index} = {{{named}}};\n"
+        yield f"static const jw_plan_memory memory_{self.index} = {{{named}, {most}}};\n"
+
+
+def words(size_bytes: int) -> int:
+    """An address or a size in the arena, in words. Raises :class:`ValueError` for parts of one."""
+    count, rest = divmod(size_bytes, WORD_BYTES)
+    if rest:
+        raise ValueError(f"{size_bytes} bytes are not whole words")
+    return count
+
+
+def _place(address: int | None) -> str:
+    return "JW_NO_PLACE" if address is None else str(words(address))
 
 
 def _action(action: Action, index: int) -> str:
-    verb, described, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
-    copy, asynchronous, gradient, to = _COPIES["this step"], 0, 0, 0
+    verb, described = _VERBS[type(action.does)], _describe(action.does)
+    address, size = _range(action.does)
+    copy, asynchronous, gradient = _COPIES["this step"], 0, 0
     match action.does:
         case PageOut(asynchronous=asynchronous_) | RowsIn(asynchronous=asynchronous_):
             asynchronous = int(asynchronous_)
@@ -345,14 +401,9 @@ def _action(action: Action, index: int) -> str:
             copy, asynchronous = _COPIES[of], int(asynchronous_)
         case Probe(what=what):
             gradient = int(what == "gradient")
-        case Move(to=to_):
-            to = to_
         case _:
             pass
-    numbers = (
-        f"{copy}, {asynchronous}, {gradient}, {action.waits_for}, {index},"
-        f" {block.address}, {block.bytes}, {to}"
-    )
+    numbers = f"{copy}, {asynchronous}, {gradient}, {action.waits_for}, {index}, {address}, {size}"
     return f"    {{{verb}, {numbers}}}, {c_comment(described)}\n"
 
 
@@ -377,8 +428,11 @@ _VERBS: Mapping[type[Operation], str] = {
 }
 
 
-def _block(operation: Operation) -> ArenaRange:
-    return ArenaRange(0, 0) if isinstance(operation, Compute) else operation.block
+def _range(operation: Operation) -> tuple[str, int]:
+    """Address and words of an action; of a compute, only the address of its workspace."""
+    if isinstance(operation, Compute):
+        return _place(None if operation.workspace is None else operation.workspace.address), 0
+    return _place(operation.block.address), words(operation.block.bytes)
 
 
 def _describe(operation: Operation) -> str:

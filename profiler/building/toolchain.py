@@ -1,25 +1,24 @@
 """Build the harness from the sources of kernels, executor and harness, and record its provenance.
 
 A native toolchain compiles on the board itself, a cross toolchain on this computer; the steps are
-the same on either machine.
+the same on either machine. Objects are kept there for the next build of the same sources.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import re
 import shlex
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import CrossToolchain, NativeToolchain
-from devices.errors import BoardCommandFailed, BuildFailed
+from devices.errors import BoardCommandFailed, BuildFailed, BuildInterrupted
 from devices.profile import Build, MatmulComparison
 from profiler.building.blas import (
     CBLAS_SOURCE,
@@ -31,16 +30,13 @@ from profiler.building.blas import (
     read_comparison,
     renamed,
 )
+from profiler.building.objects import keep_objects, objects_key, restore_objects
 from profiler.building.plan_source import PLANS
 from profiler.building.programs import package_of
+from profiler.building.sources import EXECUTOR, HARNESS, KERNELS, Files, read_sources, sources_hash
 from profiler.transports.base import CommandResult, Transport
 from profiler.transports.deadline import Deadline
 from profiler.transports.local import LocalTransport
-
-ONBOARD = Path(__file__).parents[2] / "onboard"
-KERNELS = ONBOARD / "kernels"
-EXECUTOR = ONBOARD / "executor"
-HARNESS = ONBOARD / "harness"
 
 KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
 """Flags on every board, before its own flags. The kernels state which products and sums are fused,
@@ -63,7 +59,15 @@ _LIBRARIES = ("kernels", "executor", "harness")
 """Each includes headers of its own and of those before it."""
 
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
+_SHOW_OPTIONS = ("-###", "-E", "-x", "c", "/dev/null")
+"""Options with which a compiler prints all options that it would use, and compiles nothing."""
+
 _SHOWN_ERRORS = 5
+_SIGNALLED = 128  # a shell adds the number of the signal that ended a command
+_INTERRUPTED = re.compile(
+    r"signal terminated program|terminated with signal"  # GCC, of the programs that it starts
+    r"|No space left on device|File too large|Disk quota exceeded|Cannot allocate memory"
+)
 _CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is missing or not executable
 
 Toolchain: TypeAlias = NativeToolchain | CrossToolchain
@@ -163,9 +167,6 @@ def build(
         return builder.build(timeout_s=timeout_s, progress=progress)
 
 
-Files: TypeAlias = Mapping[str, bytes]
-
-
 @dataclass(frozen=True)
 class _Sources:
     kernels: Files
@@ -186,33 +187,13 @@ class _Sources:
                     archive.addfile(entry, io.BytesIO(content))
 
 
-def sources_hash(files: Files, flags: Sequence[str]) -> str:
-    """SHA-256 of everything that determines the object code of these sources, except the compiler.
-
-    The hash of the kernels identifies a profile's build.
-
-    Args:
-        files: Contents by path.
-        flags: Compiler flags.
-    """
-    digest = hashlib.sha256()
-    for name, content in files.items():
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    digest.update("\0".join(flags).encode())
-    return digest.hexdigest()
+def _c_sources(files: Files) -> list[str]:
+    return [name for name in files if name.endswith(".c")]
 
 
-def read_sources(directory: Path) -> Files:
-    """Read C sources and headers of a directory and its folders, by path below it.
-
-    Args:
-        directory: The directory, for example :data:`KERNELS`.
-    """
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in sorted(directory.rglob("*"))
-        if path.suffix in {".c", ".h"}
-    }
+def _object(directory: str, name: str) -> str:
+    """Path of the object of a source, in the private directory of the machine."""
+    return f"{_SOURCE}/{directory}/{name}.o"
 
 
 @dataclass(frozen=True)
@@ -260,11 +241,7 @@ class _Machine:
             if comparison.faster == "in-tree":
                 found = None
         flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(found.blas.defines if found else ()))
-        objects = [
-            *self._compile_all("kernels", sources.kernels, flags),
-            *self._compile_all("executor", sources.executor, self._executor_flags),
-            *self._compile_all("harness", sources.harness, (*HARNESS_FLAGS, *self.toolchain.flags)),
-        ]
+        objects = self._objects(version, sources, flags)
         record = Build(
             kernels_sha256=sources_hash(sources.kernels, flags),
             compiler=version,
@@ -274,12 +251,37 @@ class _Machine:
             threads=1,
         )
         link = (*(found.blas.link if found else ()), *LIBRARIES)
-        return _Compiled(tuple(objects), link, record, comparison)
+        return _Compiled(objects, link, record, comparison)
+
+    def _objects(
+        self, version: str, sources: _Sources, kernel_flags: tuple[str, ...]
+    ) -> tuple[str, ...]:
+        """Objects of all sources: those that are kept on the machine, or newly compiled ones."""
+        harness_flags = (*HARNESS_FLAGS, *self.toolchain.flags)
+        libraries = (
+            ("kernels", sources.kernels, kernel_flags),
+            ("executor", sources.executor, self._executor_flags),
+            ("harness", sources.harness, harness_flags),
+        )
+        # What -march=native stands for depends on the processor.
+        resolved = self._compiler(*kernel_flags, *_SHOW_OPTIONS).stderr
+        hashes = [sources_hash(files, flags) for _, files, flags in libraries]
+        key = objects_key([version, resolved, *hashes])
+        objects = tuple(
+            _object(directory, name)
+            for directory, files, _ in libraries
+            for name in _c_sources(files)
+        )
+        if not restore_objects(self.transport, key, objects, timeout_s=self._left_s()):
+            for directory, files, flags in libraries:
+                self._compile_all(directory, files, flags)
+            keep_objects(self.transport, key, objects, timeout_s=self._left_s())
+        return objects
 
     def link(self, compiled: _Compiled, plans: str | None) -> None:
         objects = list(compiled.objects)
         if plans is not None:
-            objects.remove(f"{_SOURCE}/executor/{NO_PLANS}.o")
+            objects.remove(_object("executor", NO_PLANS))
             with tempfile.TemporaryDirectory() as scratch:
                 written = Path(scratch) / PLANS
                 written.write_text(plans, encoding="ascii")
@@ -343,7 +345,7 @@ class _Machine:
         flags = (*KERNEL_FLAGS, *self.toolchain.flags)
         self._compile("kernels", IN_TREE_SOURCE, (*flags, *renamed("in_tree")))
         self._compile("kernels", CBLAS_SOURCE, (*flags, *found.blas.defines, *renamed("cblas")))
-        sides = [f"{_SOURCE}/kernels/{name}.o" for name in (IN_TREE_SOURCE, CBLAS_SOURCE)]
+        sides = [_object("kernels", name) for name in (IN_TREE_SOURCE, CBLAS_SOURCE)]
         result = self._compiler(
             *flags,
             *("-I", f"{_SOURCE}/kernels", COMPARISON.name, *sides, "-o", COMPARISON.stem),
@@ -355,30 +357,29 @@ class _Machine:
         )
         return read_comparison(ran.stdout, found.config)
 
-    def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
+    def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> None:
         """Compile each source by itself, to show progress and to attribute errors to a file."""
-        names = [name for name in files if name.endswith(".c")]
-        objects = []
+        names = _c_sources(files)
         for count, name in enumerate(names, 1):
             self.tell(f"compiling {directory}/{name} ({count} of {len(names)})")
-            objects.append(self._compile(directory, name, flags))
-        return objects
+            self._compile(directory, name, flags)
 
     def _compile(self, directory: str, name: str, flags: tuple[str, ...]) -> str:
         """Compile a source and return the path of the object."""
         source = f"{_SOURCE}/{directory}/{name}"
         libraries = _LIBRARIES[: _LIBRARIES.index(directory) + 1]
         options = [word for library in libraries for word in ("-I", f"{_SOURCE}/{library}")]
-        result = self._compiler(*flags, *options, "-c", source, "-o", f"{source}.o")
+        result = self._compiler(*flags, *options, "-c", source, "-o", _object(directory, name))
         self._require(result, f"compile {directory}/{name}")
-        return f"{source}.o"
+        return _object(directory, name)
 
     def _compiler(self, *arguments: str) -> CommandResult:
         try:
             return self.transport.run(
                 [*shlex.split(self.toolchain.compiler), *arguments],
                 timeout_s=self._left_s(),
-                environment={"LC_ALL": "C"},  # its messages are parsed
+                # Its messages are parsed, and what a killed one leaves goes with the session.
+                environment={"LC_ALL": "C", "TMPDIR": "."},
                 check=False,
             )
         except BoardCommandFailed as failure:
@@ -390,7 +391,7 @@ class _Machine:
         hint = ""
         if re.search(r"\bstd\w+\.h.*(No such file|not found)", result.stderr):
             hint = "; the C library's headers are missing: sudo apt install libc6-dev"
-        raise BuildFailed(
+        raise build_failure(result.exit_code, result.stderr)(
             f"{self.transport.name}: {self.toolchain.compiler} cannot {what}:"
             f" {first_errors(result.stderr)}{hint}"
         )
@@ -402,6 +403,12 @@ class _Machine:
                 f" {self.deadline.seconds:g} s"
             )
         return self.deadline.remaining_s
+
+
+def build_failure(exit_code: int, output: str) -> type[BuildFailed]:
+    """Kind of a compiler's failure, by its exit code (negative for a signal) and its messages."""
+    is_killed = exit_code < 0 or exit_code > _SIGNALLED
+    return BuildInterrupted if is_killed or _INTERRUPTED.search(output) else BuildFailed
 
 
 def first_errors(output: str) -> str:

@@ -8,9 +8,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.claims.scratch import ScratchDirectory
 from devices.description import DeviceDescription
 from devices.errors import BoardUnreachable
-from profiler.lab.directories import RunDirectory
+from profiler.lab.directories import run_directory
 from profiler.lab.monitor import Monitor, MonitorError, listen
 from profiler.lab.process import OUTPUT, Launch, Process
 from profiler.lab.qemu import Guest, Progress, last_line
@@ -32,7 +33,7 @@ class RunningBoard:
         description: DeviceDescription,
         process: Process,
         directory: Path,
-        own: RunDirectory | None,
+        own: ScratchDirectory | None,
     ) -> None:
         self.description = description
         self._process = process
@@ -82,7 +83,7 @@ def start_own(guest: Guest, progress: Progress) -> RunningBoard:
     """
     name = guest.description.name
     progress(f"starting {name}")
-    own = RunDirectory(name)
+    own = run_directory(name)
     process: Process | None = None
     try:
         with prepare(guest, own.path, keep=False) as launch:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from profiler.meters.readings import Readings
+
 MIN_SAMPLES = 10
 """Least number of samples that a window needs for its energy."""
 
@@ -98,6 +100,10 @@ class PowerTrace(Protocol):
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         """Energy between two instants in joules, or the reason why it is not known."""
+        ...
+
+    def readings(self) -> Readings | Void:
+        """The readings that the energies are made of, or the reason why there are none."""
         ...
 
 

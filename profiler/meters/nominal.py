@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devices.profile import EnergySource, MeterRecord
-from profiler.meters.base import BlockRecord, MarkerPattern, PowerTrace, Reading, SamplerSpec
+from profiler.meters.base import (
+    BlockRecord,
+    MarkerPattern,
+    PowerTrace,
+    Reading,
+    SamplerSpec,
+    Void,
+)
 
 
 @dataclass(frozen=True)
@@ -16,6 +23,9 @@ class ConstantPower:
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         return self.power_w * (end_ns - start_ns) / 1e9
+
+    def readings(self) -> Void:
+        return Void("a nominal power has no readings")
 
 
 _KIND = "nominal"

@@ -66,6 +66,9 @@ class AveragedPower:
             return settled
         return settled * (end_ns - start_ns) / (end_ns - settled_ns)
 
+    def readings(self) -> Void:
+        return Void(f"this GPU reports only power averaged over {AVERAGE_S:g} s")
+
 
 class _Gpu:
     """One GPU through NVML's functions. Errors name the GPU and the remedy."""

@@ -19,6 +19,7 @@ from profiler.meters.base import (
     Void,
 )
 from profiler.meters.capture import Capture, Flaw, Instrument
+from profiler.meters.readings import Readings, Response
 from profiler.meters.sync.base import ClockMap, Synchroniser, SyncLost
 
 MOST_SETTLING_SHARE = 0.01
@@ -31,14 +32,20 @@ MOST_UNCERTAIN_SHARE = 0.01
 
 class HostMeter:
     """Starts the instrument before a block, stops it afterwards, and ties its clock to the board's.
-    ``energy_source`` is ``emulated`` for an emulated board."""
+    ``energy_source`` is ``emulated`` for an emulated board. ``response``: what a sample of the
+    instrument is a mean of; None where the description does not say."""
 
     sampler: Final = None
 
     def __init__(
-        self, instrument: Instrument, sync: Synchroniser, energy_source: EnergySource
+        self,
+        instrument: Instrument,
+        sync: Synchroniser,
+        energy_source: EnergySource,
+        response: Response | None = None,
     ) -> None:
         self.energy_source: Final = energy_source
+        self._response: Final = response
         self._instrument: Final = instrument
         self._sync: Final = sync
         self._uncertainty_s: float | None = None
@@ -75,6 +82,7 @@ class HostMeter:
             clock=clock,
             guard_s=self._sync.guard_s,
             windows_ns=frozenset(block.windows_ns),
+            response=self._response,
         )
 
     def close(self) -> None:
@@ -91,6 +99,9 @@ class UnknownPower:
         del start_ns, end_ns
         return Void(self.reason)
 
+    def readings(self) -> Void:
+        return Void(self.reason)
+
 
 @dataclass(frozen=True)
 class RecordedPower:
@@ -104,6 +115,18 @@ class RecordedPower:
     clock: ClockMap
     guard_s: float
     windows_ns: frozenset[tuple[int, int]]
+    response: Response | None = None
+
+    def readings(self) -> Readings | Void:
+        capture, clock = self.capture, self.clock
+        return Readings(
+            origin_ns=int(clock.board_ns[0]),
+            times_s=clock.board_s(capture.time_s(np.arange(len(capture)))),
+            power_w=np.asarray(capture.power_w, dtype=np.float64),
+            sound=capture.flaws == 0,
+            response=self.response,
+            clock_error_s=clock.uncertainty_s,
+        )
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         start_s, end_s = self.clock.at(start_ns), self.clock.at(end_ns)

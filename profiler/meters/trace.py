@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler.meters.base import MAX_GAP_PERIODS, MIN_SAMPLES, Reading, Void
+from profiler.meters.readings import Readings, Response
 
 _NS_PER_S = 1e9
 
@@ -15,12 +16,14 @@ _NS_PER_S = 1e9
 @dataclass(frozen=True)
 class SampledPower:
     """Instantaneous power, linear between samples. All arrays are [samples]; ``saturated`` marks
-    samples at the end of the sensor's range."""
+    samples at the end of the sensor's range. ``response``: what a sample is a mean of; None where
+    the description does not say."""
 
     times_ns: NDArray[np.int64]
     power_w: NDArray[np.float64]
     saturated: NDArray[np.bool_]
     period_s: float
+    response: Response | None = None
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         window = _samples_around(self.times_ns, start_ns, end_ns, self.period_s)
@@ -35,28 +38,57 @@ class SampledPower:
         seconds = (knots - start_ns) / _NS_PER_S
         return float(np.trapezoid(np.interp(knots, times, power), seconds))
 
+    def readings(self) -> Readings | Void:
+        if len(self.times_ns) == 0:
+            return Void("the meter took no sample")
+        return Readings(
+            origin_ns=int(self.times_ns[0]),
+            times_s=(self.times_ns - self.times_ns[0]) / _NS_PER_S,
+            power_w=self.power_w,
+            sound=~self.saturated,
+            response=self.response,
+        )
+
 
 @dataclass(frozen=True)
 class EnergyCounter:
     """A counter of joules that restarts at zero after ``range_j``, linear between samples. Both
-    arrays are [samples]."""
+    arrays are [samples]. ``response``: how long the counter stands still between two changes; None
+    where the description does not say."""
 
     times_ns: NDArray[np.int64]
     counter_j: NDArray[np.float64]
     range_j: float
     period_s: float
+    response: Response | None = None
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         window = _samples_around(self.times_ns, start_ns, end_ns, self.period_s)
         if isinstance(window, Void):
             return window
-        steps = np.diff(self.counter_j[window])
-        steps = np.where(steps < 0, steps + self.range_j, steps)
+        steps = self._rises_j(window)
         if (steps > self.range_j / 2).any():
             return Void("the counter may have wrapped more than once between two samples")
         risen = np.concatenate([[0.0], np.cumsum(steps)])
         at_edges = np.interp([start_ns, end_ns], self.times_ns[window], risen)
         return float(at_edges[1] - at_edges[0])
+
+    def readings(self) -> Readings | Void:
+        """Mean power between two samples, in the middle of them."""
+        if len(self.times_ns) < 2:
+            return Void("the meter took fewer than two samples")
+        lengths_s = np.diff(self.times_ns) / _NS_PER_S
+        return Readings(
+            origin_ns=int(self.times_ns[0]),
+            times_s=(self.times_ns[1:] - self.times_ns[0]) / _NS_PER_S - lengths_s / 2,
+            power_w=self._rises_j(slice(None)) / lengths_s,
+            sound=lengths_s <= MAX_GAP_PERIODS * self.period_s,
+            response=self.response and self.response.between(lengths_s),
+        )
+
+    def _rises_j(self, window: slice) -> NDArray[np.float64]:
+        rises_j = np.diff(self.counter_j[window])
+        return np.where(rises_j < 0, rises_j + self.range_j, rises_j)
 
 
 def _samples_around(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from profiler.boards.base import Board
     from profiler.meters.base import Meter
     from profiler.meters.capture import Instrument
+    from profiler.meters.readings import Response
     from profiler.meters.sync.base import Synchroniser
     from profiler.transports.base import Transport
 
@@ -83,8 +84,10 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
         ) as meter:
             from profiler.meters.on_host import HostMeter
 
-            source = _source(description)
-            return HostMeter(_open_instrument(meter), open_synchroniser(meter.sync), source)
+            source, response = _source(description), _response(meter)
+            return HostMeter(
+                _open_instrument(meter), open_synchroniser(meter.sync), source, response
+            )
     return None
 
 
@@ -127,6 +130,21 @@ def open_board_meter(description: DeviceDescription, board: Board) -> Meter | No
 def _source(description: DeviceDescription) -> EnergySource:
     """Origin of the energies: "emulated" for an emulated board, whatever the meter."""
     return "measured" if description.emulator is None else "emulated"
+
+
+def _response(
+    meter: described.Ppk2Meter
+    | described.ScpiMeter
+    | described.JoulescopeMeter
+    | described.OtiiMeter,
+) -> Response | None:
+    """What a sample of an instrument is a mean of, as far as it is described."""
+    from profiler.meters.readings import Response
+
+    if meter.integration_s is not None:
+        return Response.centred(meter.integration_s)
+    bandwidth_hz = getattr(meter, "bandwidth_hz", None)
+    return None if bandwidth_hz is None else Response.low_pass(bandwidth_hz)
 
 
 def _open_instrument(

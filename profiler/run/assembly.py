@@ -75,9 +75,7 @@ def assemble(run: RunResult) -> DeviceProfile:
     operations = tuple(_operation(run, spec, costs) for spec in run.content.specs)
     additivity = _additivity(run, run.step, operations) if run.step is not None else None
     idle_w = list(run.table.idle_power_w().values())
-    storage = storage_costs(
-        run.description.storage, run.storage_place, run.content, run.table, run.seed
-    )
+    storage = storage_costs(run.description.storage, run.storage_place, run.content, run.table)
     return DeviceProfile(
         name=run.description.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -93,7 +91,7 @@ def assemble(run: RunResult) -> DeviceProfile:
         networks=run.networks,
         matmul_comparison=run.matmul_comparison,
         idle_power_w=(
-            median_interval(idle_w, run.seed)
+            later_intervals([idle_w])[0]
             if idle_w and run.meter is not None and is_instrument(run.meter)
             else None
         ),

@@ -21,6 +21,7 @@ class ProfileOptions:
         settle_s: Time for which a medium is watched after a transfer.
         step_windows: Windows per block that run the whole training step.
         idle_s: Least length of the idle windows of a block.
+        leave_out: Leave out operations that do not fit into the board's memory; refuse otherwise.
         poll_interval_s: Time between two polls of a board that is measuring.
     """
 
@@ -33,6 +34,7 @@ class ProfileOptions:
     settle_s: float = 0.05
     step_windows: int = 3
     idle_s: float = 0.1
+    leave_out: bool = False
     poll_interval_s: float = 0.5
 
     def __post_init__(self) -> None:

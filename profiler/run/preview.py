@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
+from devices.profile import CacheState
 from profiler.boards.raw_flash import require_overwritable, scratch_place
 from profiler.meters.least_window import least_window_s
 from profiler.run.options import ProfileOptions
@@ -137,7 +138,7 @@ def block_content(
         specs=tuple(dict.fromkeys((*specs, *of_step))),
         step_windows=0 if step is None else options.step_windows,
         transfers=transfers,
-        states=("warm",) if _has_no_cache(description) else CACHE_STATES,
+        states=_states(description),
         scratch=scratch,
     )
 
@@ -169,9 +170,11 @@ def _storage_plan(
     )
 
 
-def _has_no_cache(description: DeviceDescription) -> bool:
+def _states(description: DeviceDescription) -> tuple[CacheState, ...]:
+    """States of the caches in which operations are measured: one on a board without any."""
     processor = description.processor
-    return processor is not None and processor.data_cache_bytes == 0
+    has_no_cache = processor is not None and processor.data_cache_bytes == 0
+    return ("warm",) if has_no_cache else CACHE_STATES
 
 
 def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
@@ -190,6 +193,14 @@ def tail_s(description: DeviceDescription, options: ProfileOptions) -> float:
 
 def idle_s(description: DeviceDescription, options: ProfileOptions) -> float:
     return max(options.idle_s, window_s(description, options))
+
+
+def operation_s(spec: OpSpec, description: DeviceDescription, options: ProfileOptions) -> float:
+    """Guess of the time in which all blocks measure one operation."""
+    states = _states(description)
+    return options.blocks * sum(
+        guess_s(OpWindow(spec, state), None, description, options) for state in states
+    )
 
 
 def guess_s(

@@ -39,6 +39,7 @@ from profiler.script.writer import (
     Memory,
     PlanFile,
     Settings,
+    fits,
     step_bytes,
     write_plan,
 )
@@ -159,6 +160,8 @@ def _profile(
         if step is not None and step_bytes(step, memory) > memory.arena_limit_bytes:
             # Common on small boards. The profile notes that additivity was not checked.
             content = replace(content, step_windows=0)
+        if options.leave_out:
+            content = replace(content, specs=tuple(s for s in content.specs if fits(s, memory)))
         storage_place = board.storage_place if content.transfers else None
         metadata = directory.claim(
             RunMetadata(

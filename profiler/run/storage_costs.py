@@ -8,18 +8,18 @@ from profiler.run.storage_fit import fit_page_cost
 from profiler.run.table import TrialTable
 from profiler.script.transfers import TransferMethod
 from profiler.script.windows import BlockContent
-from profiler.statistics import median_interval
+from profiler.statistics import later_intervals
 
 _FEWEST_POINTS = 2
 
 
 def storage_costs(
-    storage: Storage | None, place: str | None, content: BlockContent, table: TrialTable, seed: int
+    storage: Storage | None, place: str | None, content: BlockContent, table: TrialTable
 ) -> StorageCosts | None:
     """Fit the storage costs. ``place`` is the board's name for the overwritten stretch. None where
     storage was not measured, or too few transfers are valid for a fit."""
     reads, writes, erases = (
-        _sweep(content, table, method, seed) for method in ("read", "write", "erase")
+        _sweep(content, table, method) for method in ("read", "write", "erase")
     )
     needed = [reads, writes, erases] if "erase" in _methods(content) else [reads, writes]
     if storage is None or any(len(sweep) < _FEWEST_POINTS for sweep in needed):
@@ -60,11 +60,11 @@ def _method(storage: Storage, table: TrialTable) -> str:
     return "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
 
 
-def _sweep(
-    content: BlockContent, table: TrialTable, method: TransferMethod, seed: int
-) -> list[SweepPoint]:
+def _sweep(content: BlockContent, table: TrialTable, method: TransferMethod) -> list[SweepPoint]:
     idle_w = table.idle_power_w()
-    points = []
+    sizes: list[int] = []
+    times: list[list[float]] = []
+    joules: list[list[float]] = []
     for window in content.transfers:
         valid = table.valid(window.label)
         if window.method != method or not valid:
@@ -74,13 +74,11 @@ def _sweep(
             for block, trial in sorted(valid.items())
             if block in idle_w or trial.tail_s == 0.0
         ]
-        known = [energy for energy in energies if energy is not None]
-        times = table.values(window.label, lambda trial: trial.time_s)
-        points.append(
-            SweepPoint(
-                bytes=window.bytes,
-                time_s=median_interval(times, seed),
-                energy_j=median_interval(known, seed) if known else None,
-            )
-        )
-    return points
+        sizes.append(window.bytes)
+        times.append(table.values(window.label, lambda trial: trial.time_s))
+        joules.append([energy for energy in energies if energy is not None])
+    known = iter(later_intervals([energies for energies in joules if energies]))
+    return [
+        SweepPoint(bytes=size, time_s=time_s, energy_j=next(known) if energies else None)
+        for size, time_s, energies in zip(sizes, later_intervals(times), joules, strict=True)
+    ]

@@ -7,6 +7,7 @@ harness run and never changed::
     run.json                    what was measured, where, with which code
     block-00.sitting-0.jsonl    a header, a line for each window, a closing line
     block-00.sitting-0.samples  the meter's samples, as they came from the board
+    watching                    sittings of watched steps, as long as some are missing
     profile.yaml                the resulting profile, once the run is finished
 """
 
@@ -188,7 +189,7 @@ def next_run_directory(places: Sequence[Path], device: str, question: str) -> Pa
     with sole_user(places[0], patience_s=_CHOICE_S):
         for place in places:
             runs = sorted(place.glob(f"{device}.{digest}.*"))
-            if runs and not (runs[-1] / _PROFILE).exists():
+            if runs and not RunDirectory(runs[-1]).is_finished:
                 return runs[-1]
             if runs:
                 break
@@ -227,6 +228,31 @@ class RunDirectory:
     @property
     def _metadata_file(self) -> Path:
         return self.path / "run.json"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is a profile, and nothing left to watch."""
+        return (self.path / _PROFILE).exists() and not self.watching.exists()
+
+    @property
+    def watching(self) -> Path:
+        """Directory for the sittings of watched steps, while some are missing."""
+        return self.path / "watching"
+
+    def begin_watching(self) -> Path:
+        """State that steps are to be watched before the run is finished, and return where."""
+        if self._watched.exists():
+            self._watched.replace(self.watching)
+        self.watching.mkdir(exist_ok=True)
+        return self.watching
+
+    def end_watching(self) -> None:
+        """State that all steps have been watched."""
+        self.watching.replace(self._watched)
+
+    @property
+    def _watched(self) -> Path:
+        return self.path / "watched"
 
     def harness_runs(self) -> list[HarnessRun]:
         """Harness runs in the order in which they were measured. Raises

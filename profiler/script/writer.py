@@ -48,6 +48,7 @@ _SCALARS = {
     "epsilon": 1e-5,
     "factor": 0.5,
     "highest": 0.5,
+    "ignored": -100.0,
     "learning_rate": 0.0,
     "first_rate": 0.1,
     "second_rate": 0.001,
@@ -55,12 +56,14 @@ _SCALARS = {
     "gradient_decay": 0.0,
     "lowest": -0.5,
     "momentum": 0.9,
+    "number": 1.0,
     "probability": 0.5,
     "row_distance": 0.5,
     "scale": 0.125,
     "seed": 1.0,
     "share": 1.0,
     "slope": 0.01,
+    "smoothing": 0.1,
 }
 
 
@@ -181,6 +184,12 @@ def operand_bytes(spec: OpSpec) -> int:
     """
     written = [write for write in spec.writes if write.role not in _in_place(spec)]
     return sum(_aligned(operand.bytes) for operand in (*spec.reads, *written))
+
+
+def fits(spec: OpSpec, memory: Memory) -> bool:
+    """Whether an operation can be measured in this memory."""
+    needed = operand_bytes(spec) + _aligned(memory.workspace_bytes[spec])
+    return needed <= memory.arena_limit_bytes
 
 
 def step_bytes(step: ExecutionPlan, memory: Memory) -> int:

@@ -18,6 +18,7 @@ from devices.profile import EnergySource, MeterRecord
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.on_board.sysfs import SysfsDevice, read_devices
+from profiler.meters.readings import Response
 from profiler.meters.trace import SampledPower
 from profiler.transports.base import Transport
 
@@ -46,7 +47,7 @@ class _Rail:
     has_power: bool
     current_limit_ma: float | None
 
-    def trace(self, samples: BoardSamples, rate_hz: float) -> PowerTrace:
+    def trace(self, samples: BoardSamples, meter: HwmonMeter) -> PowerTrace:
         first = samples.values[:, 0].astype(np.float64)
         if len(self.files) > 1:
             current_ma = samples.values[:, 1].astype(np.float64)
@@ -58,7 +59,8 @@ class _Rail:
             times_ns=samples.times_ns,
             power_w=power_w,
             saturated=np.abs(current_ma) >= limit_ma,
-            period_s=1.0 / rate_hz,
+            period_s=1.0 / meter.rate_hz,
+            response=Response.held(meter.integration_s) if meter.integration_s else None,
         )
 
 
@@ -81,7 +83,7 @@ def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) ->
             sync="sampled on the board, by its own clock",
         ),
         sampler=SamplerSpec(tuple(f"file={file}" for file in rail.files), rate_hz),
-        to_trace=lambda samples: rail.trace(samples, rate_hz),
+        to_trace=lambda samples: rail.trace(samples, meter),
         energy_source=source,
     )
 

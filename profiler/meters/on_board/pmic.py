@@ -14,6 +14,7 @@ from devices.meters import PmicMeter
 from devices.profile import EnergySource, MeterRecord
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
+from profiler.meters.readings import Response
 from profiler.meters.trace import SampledPower
 
 
@@ -25,6 +26,7 @@ def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
             power_w=power_w.astype(np.float64),
             saturated=np.zeros(len(power_w), dtype=np.bool_),
             period_s=1.0 / meter.rate_hz,
+            response=Response.held(meter.integration_s) if meter.integration_s else None,
         )
 
     return OnBoardMeter(

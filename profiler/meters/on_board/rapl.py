@@ -14,6 +14,7 @@ from devices.profile import EnergySource, MeterRecord
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.on_board.sysfs import SysfsDevice, read_devices
+from profiler.meters.readings import Response
 from profiler.meters.trace import EnergyCounter
 from profiler.transports.base import Transport
 
@@ -43,6 +44,7 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
             counter_j=samples.values[:, 0].astype(np.float64) * 1e-6,
             range_j=range_j,
             period_s=1.0 / rate_hz,
+            response=Response(0.0, held_s=meter.integration_s) if meter.integration_s else None,
         )
 
     return OnBoardMeter(

@@ -47,6 +47,15 @@ class ClockMap:
         edge = 0 if board_ns < first else -1
         return float(self.meter_s[edge]) + rate * (board_ns - int(self.board_ns[edge]))
 
+    def board_s(self, meter_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Seconds on the board's clock since the first pair, of instants on the instrument's time
+        base: the inverse of :meth:`at`."""
+        since_s = (self.board_ns - self.board_ns[0]) / _NS_PER_S
+        rate = since_s[-1] / (self.meter_s[-1] - self.meter_s[0])
+        before = np.minimum(meter_s - self.meter_s[0], 0.0) * rate
+        after = np.maximum(meter_s - self.meter_s[-1], 0.0) * rate
+        return np.asarray(np.interp(meter_s, self.meter_s, since_s) + before + after)
+
 
 class Synchroniser(Protocol):
     """Method of tying an instrument's time base to the board's clock."""

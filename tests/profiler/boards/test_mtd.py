@@ -104,7 +104,7 @@ class MtdBoard:
         header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
         content = BlockContent((), 0, WINDOWS, scratch=Scratch.of(STORAGE, 1 << 30))
         table = TrialTable.of([HarnessRun(header=header, trials=trials)])
-        found = storage_costs(STORAGE, PLACE, content, table, seed=0)
+        found = storage_costs(STORAGE, PLACE, content, table)
         assert found is not None
         return found
 

@@ -11,8 +11,16 @@ import pytest
 
 from devices.description import NativeToolchain
 from devices.profile import Matmul
-from profiler.building.blas import known_blas, read_comparison
-from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, build
+from profiler.building.blas import (
+    CBLAS_SOURCE,
+    IN_TREE_SOURCE,
+    Blas,
+    known_blas,
+    read_comparison,
+    renamed,
+)
+from profiler.building.sources import EXECUTOR, KERNELS
+from profiler.building.toolchain import BuiltHarness, build
 from profiler.transports.local import LocalTransport
 
 NAMES_ITS_PRODUCT = """
@@ -155,3 +163,17 @@ def test_a_difference_is_certain_only_beyond_the_spread_of_rounds(
     assert (comparison.faster, comparison.is_certain) == (faster, is_certain)
     assert comparison.rounds == 9
     assert comparison.in_tree_s.median == pytest.approx(1e-6)
+
+
+def test_both_matrix_products_fit_into_one_program(tmp_path: Path) -> None:
+    objects = []
+    for source, suffix, defines in (
+        (IN_TREE_SOURCE, "in_tree", ()),
+        (CBLAS_SOURCE, "cblas", Blas("", ()).defines),
+    ):
+        objects.append(str(tmp_path / f"{suffix}.o"))
+        flags = ("-std=c99", "-O0", "-fPIC", *defines, *renamed(suffix))
+        command = ["cc", *flags, "-c", str(KERNELS / source), "-o", objects[-1]]
+        subprocess.run(command, check=True)
+    # A shared library needs no BLAS to be linked, and defines no name twice.
+    subprocess.run(["cc", "-shared", *objects, "-o", str(tmp_path / "both.so")], check=True)

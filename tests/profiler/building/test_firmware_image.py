@@ -125,6 +125,24 @@ def test_unchanged_firmware_is_not_built_again() -> None:
 
 
 @pytest.mark.slow
+def test_kernels_that_were_compiled_for_another_firmware_are_the_same_program(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = changed("emulated-m4f", memory={"reserved_bytes": 60000})
+    with_kept = build_firmware(others).bin.read_bytes()
+    kept = list((cache / "joulewright" / "kernels").iterdir())
+    assert len(kept) > 20
+    for damaged in kept[:2]:
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "again"))
+    assert build_firmware(others).bin.read_bytes() == with_kept
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    more = changed("emulated-m4f", memory={"reserved_bytes": 61000})
+    assert build_firmware(more).elf.exists()
+    assert set((cache / "joulewright" / "kernels").iterdir()) == set(kept)
+
+
+@pytest.mark.slow
 def test_the_identity_needs_no_build_and_differs_between_descriptions() -> None:
     description = quick("emulated-m4f")
     identity = firmware_identity(description)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from devices.description import CrossToolchain, NativeToolchain
-from devices.errors import BuildFailed
+from devices.errors import BuildFailed, BuildInterrupted
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
@@ -254,6 +254,39 @@ def test_a_compile_error_is_quoted_with_file_and_line(local: Transport, tree: Tr
         tree.build(local, PLAIN)
 
 
+@pytest.mark.parametrize(
+    "end",
+    ["kill -KILL $$", "echo 'cc: fatal error: Killed signal terminated program cc1' >&2; exit 1"],
+)
+def test_a_killed_compiler_is_told_from_an_error_in_a_source(
+    local: Transport, tree: Tree, tmp_path: Path, end: str
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *" -c "*) {end} ;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    with pytest.raises(BuildInterrupted, match=r"cannot compile kernels/kernel\.c"):
+        tree.build(local, PLAIN.model_copy(update={"compiler": str(compiler)}))
+    (tree.kernels / "kernel.c").write_text("int oops(void) { return missing; }\n")
+    with pytest.raises(BuildFailed) as failed:
+        tree.build(local, PLAIN)
+    assert not isinstance(failed.value, BuildInterrupted)
+
+
+def test_what_a_killed_compiler_leaves_goes_with_the_session(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    monkeypatch.setenv("TMPDIR", str(shared))
+    compiler = tmp_path / "cc"
+    compiler.write_text('#!/bin/sh\n: >"${TMPDIR:-/tmp}/cc-left.s"\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    with LocalTransport() as transport:
+        tree.build(transport, PLAIN.model_copy(update={"compiler": str(compiler)}))
+        assert (Path(transport.directory) / "cc-left.s").exists()
+    assert list(shared.glob("cc*")) == []
+
+
 def test_a_build_ends_at_its_time_limit(local: Transport, tree: Tree) -> None:
     with pytest.raises(BuildFailed, match="did not finish within"):
         tree.build(local, PLAIN, timeout_s=1e-3)
@@ -268,6 +301,69 @@ def test_progress_names_every_source(local: Transport, tree: Tree) -> None:
         "compiling harness/main.c (1 of 1)",
         "linking",
     ]
+
+
+# --- objects that are kept ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    return tmp_path / "cache" / "joulewright" / "objects"
+
+
+def compiled(transport: Transport, tree: Tree, toolchain: NativeToolchain = PLAIN) -> int:
+    """Build in a session of its own, and run; the number of sources that were compiled."""
+    told: list[str] = []
+    with type(transport)() as session:
+        built = tree.build(session, toolchain, progress=told.append)
+        assert session.run([built.path], timeout_s=30).stdout == "in-tree 6\n"
+    return sum(step.startswith("compiling") for step in told)
+
+
+def test_the_same_sources_are_compiled_once(local: Transport, tree: Tree, kept: Path) -> None:
+    assert [compiled(local, tree) for _ in range(3)] == [3, 0, 0]
+    assert len(list(kept.glob("*.tar"))) == 1
+
+
+def test_other_sources_headers_flags_or_compilers_are_compiled(
+    local: Transport, tree: Tree, tmp_path: Path
+) -> None:
+    assert compiled(local, tree) == 3
+    (tree.kernels / "kernel.h").write_text(HEADER + "\n")
+    assert compiled(local, tree) == 3
+    assert compiled(local, tree, PLAIN.model_copy(update={"flags": ("-O1",)})) == 3
+    other = tmp_path / "other-cc"
+    other.write_text('#!/bin/sh\n[ "$1" = --version ] && echo other 1.0 || exec cc "$@"\n')
+    other.chmod(0o755)
+    assert compiled(local, tree, PLAIN.model_copy(update={"compiler": str(other)})) == 3
+    assert compiled(local, tree, PLAIN.model_copy(update={"flags": ("-O1",)})) == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 5000])
+def test_a_damaged_archive_of_objects_is_not_used(
+    local: Transport, tree: Tree, kept: Path, damage: bytes
+) -> None:
+    assert compiled(local, tree) == 3
+    (archive,) = kept.glob("*.tar")
+    archive.write_bytes(damage)
+    assert [compiled(local, tree) for _ in range(2)] == [3, 0]
+
+
+def test_objects_that_cannot_be_kept_are_compiled_each_time(
+    local: Transport, tree: Tree, kept: Path
+) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text("a file where the directory would be")
+    assert [compiled(local, tree) for _ in range(2)] == [3, 3]
+
+
+@pytest.mark.slow
+def test_the_newest_builds_are_kept(local: Transport, tree: Tree, kept: Path) -> None:
+    for number in range(10):
+        (tree.kernels / "kernel.h").write_text(f"{HEADER}/* {number} */\n")
+        assert compiled(local, tree) == 3
+    assert len(list(kept.iterdir())) == 2 * 8
+    assert compiled(local, tree) == 0
 
 
 @pytest.mark.slow

@@ -297,15 +297,19 @@ def test_a_run_with_other_settings_is_not_continued(
 # --- planned windows --------------------------------------------------------------------------
 
 
+STRIDES = {"stride_height": 2, "stride_width": 2}  # without, no columns are needed
+
+
 def test_every_kind_of_operation_can_be_measured() -> None:
     specs = [
         OpSpec.of(
             kind,
             **{
-                name: int(not name.startswith(("pad_", "offset", "first")))
+                name: int(not name.startswith(("pad_", "offset", "first", "continued")))
                 for name in each.attributes
             }
-            | ({"inner": 2} if kind.startswith("rotary.") else {}),
+            | ({"inner": 2} if kind.startswith("rotary.") else {})
+            | (STRIDES if kind.endswith(("columns_gradient", "fold")) else {}),
         )
         for kind, each in SIGNATURES.items()
     ]

@@ -219,7 +219,10 @@ def test_progress_rises_to_one_and_estimates_the_time_left(tmp_path: Path) -> No
     assert all(event.left_s is not None and event.left_s >= 0 for event in events if event.fraction)
 
 
-def test_a_profile_compiles_the_harness_for_the_board(tmp_path: Path) -> None:
+def test_a_profile_compiles_the_harness_for_the_board(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without objects
     events: list[ProgressEvent] = []
     found = profile(
         tmp_path,

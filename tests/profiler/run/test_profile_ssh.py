@@ -60,7 +60,7 @@ def test_a_profile_over_ssh_has_the_operations_and_build_of_a_local_one(
     # These two values change from one moment to the next.
     momentary = {"cpu_frequency_hz": None, "available_bytes": None}
     assert remote.board.model_copy(update=momentary) == local.board.model_copy(update=momentary)
-    assert [path.name for path in sshd.board.iterdir()] == []
+    assert sshd.left() == []
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_after_a_lost_connection_the_same_command_resumes(
     after = windows_of(tmp_path / "run")
     assert after[: len(finished)] == finished
     assert len({(block, window) for block, _, window in after}) == len(after)
-    assert [path.name for path in sshd.board.iterdir()] == []
+    assert sshd.left() == []
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def test_the_command_line_profiles_a_board_by_its_alias(
     profile = read_yaml(Path("results/profiles/bench.yaml"), DeviceProfile)
     assert len(profile.operations) > 20
     assert f"target 127.0.0.1 port {sshd.port}" in jump_sshd.log
-    assert [path.name for path in sshd.board.iterdir()] == []
+    assert sshd.left() == []
 
     config.write_text("Host pi4\n  HostName\n")
     assert cli.main(command) == 2

@@ -343,7 +343,7 @@ def costs(storage: Storage, power_w: float | None = 2.0, without: str = "") -> S
         for block in range(3)
     )
     content = BlockContent((), 0, windows, scratch=scratch)
-    return storage_costs(storage, "offset=0", content, table, seed=0)
+    return storage_costs(storage, "offset=0", content, table)
 
 
 @pytest.mark.parametrize("storage", [nand(), on_chip(), CARD])

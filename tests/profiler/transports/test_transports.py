@@ -24,7 +24,7 @@ from profiler.transports.scripts import LEASE_MINUTES
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.support.boards.processes import eventually
-from tests.support.boards.sshd import Network, Sshd, make_key
+from tests.support.boards.sshd import Network, Sshd, left_by_sessions, make_key
 from tests.support.failures import sentence_of
 from tests.support.paths import ROOT
 
@@ -57,9 +57,7 @@ class ReachedBoard:
         return LocalTransport() if self._description is None else SshTransport(self._description)
 
     def leftovers(self) -> list[str]:
-        if not self._sessions.exists():
-            return []
-        return [path.name for path in self._sessions.iterdir() if path.name != "clients"]
+        return left_by_sessions(self._sessions)
 
     def in_another_process(self, body: str) -> subprocess.Popen[str]:
         """Run Python code in another process, with an open ``transport`` to the board."""
@@ -646,7 +644,7 @@ def test_a_connection_that_stays_lost_is_an_error_at_the_deadline(
     assert time.monotonic() - began < 4.0
     network.restore()
     transport.close()
-    assert list(sshd.board.iterdir()) == []
+    assert sshd.left() == []
 
 
 def test_the_next_session_cleans_up_after_a_lost_one(network: Network, sshd: Sshd) -> None:
@@ -658,7 +656,7 @@ def test_the_next_session_cleans_up_after_a_lost_one(network: Network, sshd: Ssh
     assert marked.runs()
     with SshTransport(sshd.description()):
         assert not marked.runs()
-    assert list(sshd.board.iterdir()) == []
+    assert sshd.left() == []
 
 
 def test_a_command_is_not_run_again_after_a_lost_connection(network: Network) -> None:
