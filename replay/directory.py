@@ -145,7 +145,7 @@ def _weights(
         arrays[adapter.name] = values[adapter.name].reshape(adapter.shape)
     for name in network.counters:
         arrays[name] = np.asarray(arrays[name] + steps)
-    return arrays
+    return arrays if network.restored is None else network.restored(arrays)
 
 
 def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:

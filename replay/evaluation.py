@@ -105,7 +105,9 @@ class HeldOutSamples:
         accuracy = None
         if labels is not None:
             pairs = zip(record.predictions, batches, strict=True)
-            accuracy = float(np.mean([_share_correct(p, batch[labels]) for p, batch in pairs]))
+            counted = [_counted(p, batch[labels], self.evaluation.ignored) for p, batch in pairs]
+            rows = sum(count for _, count in counted)
+            accuracy = sum(right for right, _ in counted) / rows if rows else None
         return Score(loss=loss if math.isfinite(loss) else None, accuracy=accuracy)
 
     def scores(self, before: Score, after: Score) -> HeldOutScores:
@@ -119,7 +121,10 @@ class HeldOutSamples:
         )
 
 
-def _share_correct(logits: NDArray[np.float32], labels: NDArray[Any]) -> float:
-    """Share of the rows whose largest logit is that of their label."""
+def _counted(
+    logits: NDArray[np.float32], labels: NDArray[Any], ignored: int | None
+) -> tuple[int, int]:
+    """Number of rows whose largest logit is that of their label, and of those that count."""
     largest = logits.reshape(labels.size, -1).argmax(axis=1)
-    return float(np.mean(largest == labels.reshape(-1)))
+    counts = labels.reshape(-1) != ignored
+    return int(np.sum((largest == labels.reshape(-1)) & counts)), int(np.sum(counts))

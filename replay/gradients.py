@@ -39,6 +39,8 @@ def gradients_file(
         if name in rows:
             gradient = _whole(gradient, rows[name], shape)
         arrays[name] = np.ascontiguousarray(gradient.reshape(shape), np.float32)
+    if step.file is not None and step.file.restored is not None:
+        arrays = step.file.restored(arrays)
     return save(arrays)
 
 

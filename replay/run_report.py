@@ -1,14 +1,72 @@
-"""Report of a run: measured figures compared with predicted ones."""
+"""A run and its report: measured figures compared with predicted ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from devices.replay import ExpectedStep, ReplayReport
+from devices.description import DeviceDescription
+from devices.replay import ActivityEnergies, ExpectedStep, ReplayReport, StepsTogether
+from profiler.meters.base import Void
 from profiler.statistics import median_interval
+from replay.energy.activities import activity_energies
+from replay.energy.regression import NotSeparable
+from replay.energy.together import steps_together
+from replay.expectation import expected_step
 from replay.reporting.report import ReportHead, replay_report
-from replay.runs import Replayed, Subject
+from replay.reporting.timing import ScheduledActions
+from replay.running.measured import ReplayRecord
+from replay.runs import (
+    Replayed,
+    Subject,
+    planned_execution,
+    replay_schedule,
+    training_on,
+    training_step_of,
+)
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+STEPS_PER_DAY = 1000.0
+"""For the wear of the storage, unless the user says otherwise."""
+
+
+def run_schedule(
+    description: DeviceDescription,
+    graph: CostedGraph,
+    schedule: Schedule,
+    steps: int = 10,
+    *,
+    seed: int = 0,
+    name: str | None = None,
+    progress: Callable[[str], None] = lambda _activity: None,
+) -> ReplayReport:
+    """Train steps by a schedule on its board, with generated samples, and compare.
+
+    Args:
+        description: The board.
+        graph: The costed graph that the schedule was found for.
+        schedule: The schedule.
+        steps: Number of steps, each of which is also run watched, action by action.
+        seed: Seed of the samples and of the initial values.
+        name: Name of the schedule in the report; None for that of its graph.
+        progress: Called with one line for each activity.
+
+    Returns:
+        Measured figures beside predicted ones, and whether every value has the bits of the
+        unscheduled step.
+
+    Raises:
+        InputError: The graph does not say what it was made from.
+        JoulewrightError: The schedule cannot be run on the board, or was not measured.
+    """
+    subject = Subject(description, training_step_of(graph), graph, schedule)
+    planned_execution(subject)  # fails before anything is built if the schedule cannot run
+    training = training_on(subject.step, None, steps, seed)
+    expected = expected_step(graph, schedule)
+    replayed = replay_schedule(subject, training, expected.time_s.median, progress)
+    return run_report(subject, name or graph.name, replayed, expected, seed, STEPS_PER_DAY)
 
 
 def run_report(
@@ -43,9 +101,10 @@ def run_report(
         origin={} if origin is None else origin.stated,
         storage=subject.description.storage,
     )
-    report = replay_report(
-        head, expected, replayed.plan, replayed.measured, replayed.checks, steps_per_day
-    )
+    notes: list[str] = []
+    measured = replace(replayed.measured, together=_together(replayed.timed, notes))
+    energies = _activity_energies(replayed, expected, notes)
+    report = replay_report(head, expected, replayed.plan, measured, replayed.checks, steps_per_day)
     unscheduled = replayed.unscheduled
     times_s = [] if unscheduled is None else [step.time_s for step in unscheduled.sound_steps]
     losses = (loss if math.isfinite(loss) else None for loss in replayed.timed.losses)
@@ -53,7 +112,8 @@ def run_report(
         update={
             "losses": tuple(losses),
             "unscheduled_s": median_interval(times_s, seed) if times_s else None,
-            "limits": (*report.limits, *_limits(subject, replayed)),
+            "activity_energies": energies,
+            "limits": (*report.limits, *_limits(subject, replayed), *notes),
         }
     )
 
@@ -81,3 +141,36 @@ def _limits(subject: Subject, replayed: Replayed) -> Iterator[str]:
     if unmetered:
         reason = next(iter(unmetered.values()))
         yield f"the energy of {len(unmetered)} steps is unknown: {reason}"
+
+
+def _together(timed: ReplayRecord, notes: list[str]) -> StepsTogether | None:
+    """Energy of the steps together, if none has one of its own; a note says that, or why not."""
+    has_meter = not isinstance(timed.readings, Void | None)
+    if not has_meter or any(step.energy_j is not None for step in timed.sound_steps):
+        return None
+    try:
+        together = steps_together(timed)
+    except NotSeparable as reason:
+        notes.append(f"the energy of the steps together is unknown: {reason}")
+        return None
+    notes.append(
+        f"the energy of a step is the mean of {together.steps} steps together: one step is too"
+        " short for the meter"
+    )
+    return together
+
+
+def _activity_energies(
+    replayed: Replayed, expected: ExpectedStep, notes: list[str]
+) -> ActivityEnergies | None:
+    """Energies of single operations; a note says why there are none."""
+    source = replayed.measured.energy_source
+    if source is None or isinstance(replayed.watched.readings, Void | None):
+        return None
+    actions = ScheduledActions.of(replayed.plan, expected.actions)
+    cost_keys = {action.schedule_index: action.cost_key for action in expected.actions}
+    try:
+        return activity_energies(replayed.watched, actions, cost_keys, source)
+    except NotSeparable as reason:
+        notes.append(f"the energies of single operations are unknown: {reason}")
+        return None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
     from devices.replay import MeasuredReplay, Reference, ValueCheck
+    from devices.wear import Wear
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
@@ -68,17 +69,19 @@ class Subject:
         Slices have the values of whole layers only with the kernels' own products.
         """
         profiled = None if self.graph.origin is None else self.graph.origin.matmul
-        return profiled or (None if self.step.whole is None else "in-tree")
+        return profiled or (None if self.step.slices is None else "in-tree")
 
     @property
     def reference(self) -> TrainingStep:
-        """The step that must have the same values: without slices, unless a BLAS computes them.
+        """The step that must have the same values: without codecs, and without slices.
 
-        A BLAS promises no order of its sums.
+        If a BLAS computes slices, it is the step itself: a BLAS promises no order of its sums.
         """
         toolchain = self.description.with_matmul(self.matmul).toolchain
         has_blas = getattr(toolchain, "matmul", None) == "cblas"
-        return self.step if has_blas else self.step.whole or self.step
+        if has_blas and self.step.slices is not None:
+            return self.step
+        return self.step.whole or self.step
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,8 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
 
     Args:
         graph: the graph.
-        plain: leave the parameters in RAM, and batch and weights whole, whatever the graph does.
+        plain: leave the parameters in RAM, batch and weights whole, and activations without codes,
+            whatever the graph does.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -189,6 +193,7 @@ def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep
         accumulate=1 if plain else origin.accumulate or 1,
         lora=origin.lora,
         slices=None if plain else origin.slices,
+        codecs=False if plain else origin.codecs or False,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
@@ -308,14 +313,27 @@ def planned_execution(subject: Subject) -> ExecutionPlan:
 
     workspace_bytes = planned_workspace(subject.step, subject.graph)
     plan = lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
-    memory = subject.description.memory
-    if memory is not None and plan.arena_bytes > memory.usable_bytes:
-        raise RequestRefused(
-            f"{subject.description.name}: {plan.name}, takes an arena of {plan.arena_bytes} bytes,"
-            f" but the description leaves {memory.usable_bytes} bytes of RAM for training",
-            remedy=f"solve with --ram-budget {memory.usable_bytes} or less",
-        )
+    _require_ram(subject.description, plan)
     return plan
+
+
+def _require_ram(description: DeviceDescription, plan: ExecutionPlan) -> None:
+    """Raise :class:`~devices.errors.RequestRefused` if the plan needs more RAM than a board has."""
+    from profiler.building.plan_memory import firmware_ram_bytes
+
+    memory, firmware, storage = description.memory, description.firmware, description.storage
+    if memory is None:
+        return
+    records_bytes, beside = 0, ""
+    if firmware is not None and firmware.data_address is None:
+        records_bytes = firmware_ram_bytes(plan, 1 if storage is None else storage.page_bytes)
+        beside = f" and {records_bytes} bytes for checksums and buffers"
+    if plan.arena_bytes + records_bytes > memory.usable_bytes:
+        raise RequestRefused(
+            f"{description.name}: {plan.name}, takes an arena of {plan.arena_bytes} bytes{beside},"
+            f" but the description leaves {memory.usable_bytes} bytes of RAM for training",
+            remedy=f"solve with --ram-budget {memory.usable_bytes - records_bytes} or less",
+        )
 
 
 def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) -> int:
@@ -325,6 +343,21 @@ def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) ->
     if not plan.pages or description.storage is None:
         return 0
     return store_layout(plan, description.storage).written_bytes
+
+
+def expected_wear(
+    plan: ExecutionPlan, description: DeviceDescription, steps_per_day: float
+) -> Wear | None:
+    """How long the board's storage lasts with steps of ``plan``; None if they write nothing."""
+    from devices.wear import wear
+    from profiler.building.store_layout import store_layout
+
+    if not plan.pages or description.storage is None:
+        return None
+    layout = store_layout(plan, description.storage)
+    blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
+    written, part = layout.written_bytes, layout.step_bytes
+    return wear(description.storage, written, blocks, part, steps_per_day)
 
 
 @dataclass(frozen=True)
@@ -374,7 +407,7 @@ class _Runs:
 
     @cached_property
     def _initial(self) -> Mapping[str, NDArray[np.float32]]:
-        """Initial values of the scheduled step, and of the one without slices."""
+        """Initial values of the scheduled step, and of the one in whole layers."""
         from networks.training.initial import initial_values
         from networks.training.slicing import joined
 

@@ -12,15 +12,9 @@ from devices.description import Storage
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from profiler.building.plan_source import plans_source
+from profiler.building.sources import EXECUTOR, KERNELS, ONBOARD, read_sources
 from profiler.building.store_layout import StoreLayout, store_layout
-from profiler.building.toolchain import (
-    EXECUTOR,
-    KERNEL_FLAGS,
-    KERNELS,
-    NO_PLANS,
-    ONBOARD,
-    read_sources,
-)
+from profiler.building.toolchain import KERNEL_FLAGS, NO_PLANS
 from replay.export.footprint import EXECUTOR_BYTES, PlanFootprint, plan_footprint
 from replay.export.tables import (
     TrainingData,

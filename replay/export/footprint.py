@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from devices.plan import ExecutionPlan
-from profiler.building.plan_source import scalar_bits
+from devices.plan import ExecutionPlan, Move
+from profiler.building.plan_memory import buffer_bytes, checksum_bytes, watched_bytes
+from profiler.building.plan_source import distinct_operations, scalar_bits
 from profiler.building.store_layout import StoreLayout
 
 # Sizes of the structs of executor/execution_plan.h with 32-bit pointers; tests compare them with
 # a compiler's output.
-_ACTION, _COMPUTE, _SLOT, _KEPT, _SELECTION, _TABLE = 20, 24, 8, 12, 12, 20
-_PLAN, _PLAN_MEMORY = 88, 32
+_ACTION, _OPERATION, _SLOT, _KEPT, _SELECTION, _TABLE = 16, 16, 8, 12, 12, 20
+_PLAN, _PLAN_MEMORY = 96, 36
 _WORD = _POINTER = 4
-_SPAN = 8
 
 EXECUTOR_BYTES = 512
 """Upper bound of the RAM of a ``jw_executor`` and a ``jw_store``."""
@@ -36,10 +36,11 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
     """Compute the flash and RAM of a plan's tables, without the arena."""
     actions = len(plan.actions) + len(plan.afterwards)
     operands = sum(len(op.reads) + len(op.writes) for op in plan.computes)
+    moves = sum(isinstance(action.does, Move) for action in (*plan.actions, *plan.afterwards))
     tables = (
         actions * _ACTION
-        + len(plan.computes) * _COMPUTE
-        + operands * _WORD
+        + len(distinct_operations(plan)) * _OPERATION
+        + (operands + moves) * _WORD
         + (len(plan.slot_bytes) + len(plan.frozen)) * _SLOT
         + len(plan.kept) * _KEPT
         + len(plan.selections) * _SELECTION
@@ -47,11 +48,9 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
     )
     heads = _PLAN + _PLAN_MEMORY + len(plan.name) + 1 + _POINTER + _WORD
     constants = sum(_WORD * count for count in _constant_words(plan))
-    watched = len(plan.probes) * _WORD + actions * _SPAN
-    checksums = (len(plan.slot_bytes) + len(plan.kept) + len(plan.frozen)) * _WORD
-    page = layout.page_bytes if plan.pages else 0
-    rows = plan.selected_rows * _WORD + max(layout.row_strides, default=0)
-    return PlanFootprint(tables + heads + constants, watched + checksums + page + rows, watched)
+    watched = watched_bytes(plan)
+    ram = watched + checksum_bytes(plan) + buffer_bytes(plan, layout.page_bytes)
+    return PlanFootprint(tables + heads + constants, ram, watched)
 
 
 def _constant_words(plan: ExecutionPlan) -> Iterator[int]:

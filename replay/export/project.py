@@ -15,7 +15,8 @@ from networks.data import generated_batches
 from networks.rates import RateSchedule
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
-from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
+from profiler.building.sources import KERNELS, read_sources, sources_hash
+from profiler.building.toolchain import KERNEL_FLAGS
 from replay.export.export import Compilation, Project, Provenance, c_project
 from replay.export.tables import TrainingData, workspace_queries
 from replay.lowering.lowering import lower
@@ -116,8 +117,8 @@ def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
     needing = [op.op for op in plan.computes if op.spec.kind in queries]
     if needing:
         raise InputError(
-            f"{graph.name}: its costs are published figures, which do not state the workspace of"
-            f" kernels, but {needing[0]} needs workspace",
+            f"{graph.name}: its costs are published figures, which do not state with which flags"
+            f" kernels are compiled, but the workspace of {needing[0]} depends on them",
             remedy="solve with a measured profile",
         )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from profiler.building.plan_source import c_comment, c_string
+from profiler.building.plan_source import c_comment, c_string, distinct_operations
 from profiler.building.store_layout import StoreLayout
 from replay.frozen import frozen_key
 
@@ -212,15 +212,16 @@ def values_source(
         "typedef struct {",
         "    const char *name;",
         "    size_t (*needed)(const int32_t *attributes);",
-        "    uint32_t compute, bytes; /* index in jw_plan.computes; workspace in the plan */",
+        "    uint32_t operation, bytes; /* index in jw_plan.operations; workspace in the plan */",
         "} workspace;",
         "",
         *_table("static const workspace workspaces", _workspaces(plan, workspace_bytes, queries),
                 "{NULL, NULL, 0, 0}"),
         "const char *plan_lacks_workspace(void) {",
-        "    const jw_compute *computes = jw_plans[0]->computes;",
+        "    const jw_operation *operations = jw_plans[0]->operations;",
         "    const workspace *has = workspaces;",
-        "    while (has->name && has->needed(computes[has->compute].attributes) <= has->bytes) {",
+        "    while (has->name &&",
+        "           has->needed(operations[has->operation].attributes) <= has->bytes) {",
         "        has++;",
         "    }",
         "    return has->name;",
@@ -255,7 +256,7 @@ def _workspaces(
 ) -> Iterator[str]:
     """Rows of the table of workspaces, one for each distinct operation that may need some."""
     seen: set[OpSpec] = set()
-    for number, op in enumerate(plan.computes):
+    for number, op in enumerate(distinct_operations(plan)):
         query = queries.get(op.spec.kind)
         if query is not None and op.spec not in seen:
             seen.add(op.spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from devices.operation import OpSpec
+from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.plan import (
     Action,
     ArenaRange,
@@ -100,7 +100,7 @@ def reference(
 
     Args:
         step: the scheduled step.
-        compared: the same step, or the one without slices.
+        compared: the same step, or the one without slices and codecs.
         workspace_bytes: workspace that the kernels of ``compared`` need, by operation.
 
     Returns:
@@ -114,22 +114,50 @@ def reference(
     for tensor in step.tensors:
         if tensor.part is not None:
             parts.setdefault(tensor.part.whole, []).append(tensor)
-    actions = (each for action in plan.actions for each in _observed_in_parts(action, parts))
-    return replace(plan, actions=tuple(actions))
+    actions = [
+        each
+        for action in plan.actions
+        for each in _observed_in_parts(action, parts, _aligned(plan.arena_bytes))
+    ]
+    ends = (each.does.block.end for each in actions if isinstance(each.does, Probe))
+    return replace(
+        plan, actions=tuple(actions), arena_bytes=max(plan.arena_bytes, max(ends, default=0))
+    )
 
 
 def _observed_in_parts(
-    action: Action, parts: Mapping[str, Sequence[StepTensor]]
+    action: Action, parts: Mapping[str, Sequence[StepTensor]], free: int
 ) -> Iterator[Action]:
+    """Probes of the parts of what an action observes.
+
+    A part that is not adjacent in memory is copied to the address ``free`` before.
+    """
     if not isinstance(action.does, Probe) or action.does.tensor not in parts:
         yield action
         return
     block = action.does.block
     for tensor in parts[action.does.tensor]:
-        assert tensor.part is not None
-        row_bytes = block.bytes // tensor.part.whole_rows
-        rows = ArenaRange(block.address + tensor.part.first * row_bytes, tensor.bytes)
-        yield replace(action, does=Probe(tensor.name, action.does.what, rows))
+        part = tensor.part
+        assert part is not None
+        row_bytes = block.bytes // part.whole_rows
+        column_bytes = row_bytes // part.whole_columns
+        begin = part.first * row_bytes + part.first_column * column_bytes
+        place = ArenaRange(block.address + begin, tensor.bytes)
+        if part.rows > 1 and part.columns < part.whole_columns:
+            place = replace(place, address=free)
+            sizes = {"size4": part.rows, "size5": part.columns * column_bytes // ELEMENT_BYTES}
+            copy = OpSpec.of(
+                "strided_copy.forward",
+                source=block.bytes // ELEMENT_BYTES,
+                offset=begin // ELEMENT_BYTES,
+                **{f"size{axis}": 1 for axis in range(4)},
+                **sizes,
+                **{f"stride{axis}": 0 for axis in range(4)},
+                **{"stride4": row_bytes // ELEMENT_BYTES, "stride5": 1},
+            )
+            what = f"copy of {tensor.name}"
+            yield Action(Compute(what, copy, (block.address,), (free,), None, {}))
+        yield replace(action, does=Probe(tensor.name, action.does.what, place))
 
 
 def unscheduled(

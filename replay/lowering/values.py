@@ -34,7 +34,8 @@ def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
     for op in step.ops:
         if not op.spec.signature.mutates:
             continue
-        for result, name in op.in_place.items():
+        for result, changed in op.in_place.items():
+            name = step.buffer[changed]  # of several changes, the last one counts
             tensor = step.tensor[name]
             if tensor.home is not None:
                 what = _observed(op, tensor)

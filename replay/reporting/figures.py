@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from devices.profile import EnergySource, Interval, MeterRecord
 from devices.replay import (
+    ActivityEnergies,
     Comparison,
     ExpectedAction,
     ExpectedStep,
@@ -145,6 +146,8 @@ def _remade(
             "actions": _actions(report.actions, expected.actions),
             "other": other,
             "diagnosis": diagnose(time_s, parts_of(expected.actions, other, _measured(report))),
+            "activity_energies": report.activity_energies
+            and _activity_energies(report.activity_energies, report.measured_energy_source),
         }
     )
 
@@ -166,6 +169,17 @@ def _actions(
         )
         for replayed, action in zip(stated, expected, strict=False)
     )
+
+
+def _activity_energies(stated: ActivityEnergies, source: EnergySource | None) -> ActivityEnergies:
+    """Energies of activities, each the product of power and time."""
+    activities = []
+    for each in stated.activities:
+        median_j = each.power_w.median * each.time_s
+        low, high = min(each.energy_j.low, median_j), max(each.energy_j.high, median_j)
+        energy_j = Interval(median=median_j, low=low, high=high)
+        activities.append(each.model_copy(update={"energy_j": energy_j}))
+    return stated.model_copy(update={"activities": tuple(activities), "energy_source": source})
 
 
 def _other(stated: OtherTime, expected: ExpectedStep) -> OtherTime:

@@ -83,6 +83,11 @@ def replay_report(
             remedy="run it again",
         )
     times_s, energies_j = _totals(measured.steps, watched)
+    together = measured.together
+    if energies_j:
+        energy_j: Interval | None = _median(energies_j)
+    else:
+        energy_j = None if together is None else together.energy_j
     time_s = Comparison.of(expected.time_s, _median(times_s))
     other = _other_times(expected, scheduled, watched)
 
@@ -106,7 +111,8 @@ def replay_report(
         steps=len(times_s),
         watched_steps=len(watched),
         time_s=time_s,
-        energy_j=Comparison.of(expected.energy_j, _median(energies_j)) if energies_j else None,
+        energy_j=None if energy_j is None else Comparison.of(expected.energy_j, energy_j),
+        energy_steps=None if energies_j or together is None else together.steps,
         memory=MemoryUse(
             budget_bytes=expected.budget_bytes,
             peak_bytes=expected.peak_bytes,
@@ -120,7 +126,7 @@ def replay_report(
         values=tuple(values),
         diagnosis=diagnose(time_s, parts_of(expected.actions, other, measured_s)),
         power=measured.power,
-        limits=tuple(_limits(measured, time_s, watched, energies_j)),
+        limits=tuple(_limits(measured, time_s, watched, energy_j)),
     )
 
 
@@ -183,12 +189,12 @@ def _totals(
     if plain:
         energies = [step.energy_j for step in plain if step.energy_j is not None]
         return [step.time_s for step in plain], energies
-    times_s, energies_j = [], []
-    for step, seen in zip(steps, watched, strict=True):
-        times_s.append(step.time_s - seen.other_s["probe"])
-        if step.energy_j is not None:
-            energies_j.append(step.energy_j * times_s[-1] / step.time_s)
-    return times_s, energies_j
+    energies = [
+        step.energy_j * seen.training_share
+        for step, seen in zip(steps, watched, strict=True)
+        if step.energy_j is not None
+    ]
+    return [seen.training_s for seen in watched], energies
 
 
 def _median(values: Iterable[float]) -> Interval:
@@ -200,7 +206,7 @@ def _actions(
 ) -> tuple[ReplayedAction, ...]:
     """Actions of the schedule, with medians over the steps; starts are those of the median step."""
     shown = sorted(watched, key=lambda step: step.time_s)[(len(watched) - 1) // 2]
-    step_s = _median(step.time_s - step.other_s["probe"] for step in watched).median
+    step_s = _median(step.training_s for step in watched).median
     found = []
     for action in expected:
         time_s = _median(step.spans[action.schedule_index].time_s for step in watched)
@@ -327,17 +333,17 @@ def _limits(
     measured: MeasuredReplay,
     time_s: Comparison,
     watched: Sequence[WatchedStep],
-    energies_j: Sequence[float],
+    energy_j: Interval | None,
 ) -> Iterator[str]:
     if all(step.spans for step in measured.steps):
         yield "every step was watched; the time of checksums is left out of the step's time"
     else:
-        seen_s = _median(step.time_s - step.other_s["probe"] for step in watched)
+        seen_s = _median(step.training_s for step in watched)
         if Comparison.of(time_s.measured, seen_s).beyond:
             yield (
                 f"watched steps took {seen_s.median / time_s.measured.median:.2f} times as long as"
                 " unwatched ones: times of single actions are those of watched steps, the step's"
                 " time is that of unwatched ones"
             )
-    if not energies_j:
+    if energy_j is None:
         yield "no step has an energy: the board has no meter, or a step is too short for its meter"

@@ -25,13 +25,30 @@ from devices.replay import ExpectedAction, MeasuredStep, OtherActivity, Span
 class WatchedStep:
     """Times of a watched step, in seconds.
 
-    ``spans`` are those of the schedule's actions, by their index; ``other_s`` is the time spent
-    outside of them, by activity.
+    ``time_s`` is running time, as of an unwatched step. ``spans`` are those of the schedule's
+    actions, by their index, and ``other_s`` the time outside of them, by activity; both are elapsed
+    time, as is ``elapsed_s``, the length of the step.
     """
 
     time_s: float
+    elapsed_s: float
     spans: Mapping[int, Span]
     other_s: Mapping[OtherActivity, float]
+
+    @property
+    def training_share(self) -> float:
+        """Share of the step that is training, not checksums.
+
+        Both of its terms are elapsed time: a checksum that another program interrupts can last
+        longer than the whole step runs.
+        """
+        elapsed_s = self.elapsed_s
+        return max(0.0, 1.0 - self.other_s["probe"] / elapsed_s) if elapsed_s else 1.0
+
+    @property
+    def training_s(self) -> float:
+        """Running time of the step without its checksums."""
+        return self.time_s * self.training_share
 
 
 @dataclass(frozen=True)
@@ -70,16 +87,16 @@ class ScheduledActions:
     @property
     def waits(self) -> int:
         """Number of actions that wait for asynchronous transfers."""
-        return sum(self._waits)
+        return sum(self.first_waits)
 
     def watched(self, step: MeasuredStep) -> WatchedStep:
         """Times of a measured step with spans; spans of actions after the step are left out."""
         actions, spans = self.plan.actions, step.spans[: len(self.plan.actions)]
         other: dict[OtherActivity, float] = dict.fromkeys(get_args(OtherActivity), 0.0)
         now_s = transfers_end_s = 0.0
-        for action, span, waits in zip(actions, spans, self._waits, strict=True):
+        for action, span, waits in zip(actions, spans, self.first_waits, strict=True):
             end_s = span.start_s + span.time_s
-            if _is_asynchronous(action):
+            if is_asynchronous(action):
                 transfers_end_s = max(transfers_end_s, end_s)
                 continue
             other["wait" if waits else "between"] += max(0.0, span.start_s - now_s)
@@ -96,12 +113,13 @@ class ScheduledActions:
         other["between"] += max(0.0, step.time_s - now_s - waited_s)
         return WatchedStep(
             step.time_s,
+            max(step.time_s, now_s, transfers_end_s),
             {scheduled: spans[index] for scheduled, index in self.of_schedule.items()},
             other,
         )
 
     @cached_property
-    def _waits(self) -> list[bool]:
+    def first_waits(self) -> list[bool]:
         """For each action, whether it is the first to wait for an asynchronous transfer."""
         asynchronous: list[bool] = []  # for each transfer so far
         over = 0
@@ -127,5 +145,5 @@ def _label(action: Action) -> str | None:
     return None
 
 
-def _is_asynchronous(action: Action) -> bool:
+def is_asynchronous(action: Action) -> bool:
     return isinstance(action.does, PageIn | PageOut | RowsIn) and action.does.asynchronous

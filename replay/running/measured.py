@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from devices.errors import MeasurementInvalid
 from devices.plan import ExecutionPlan
 from devices.replay import Counters, MeasuredStep, PowerSamples, ProcessMemory
-from profiler.meters.base import PowerTrace
-from profiler.run.evaluate import evaluate
+from profiler.meters.base import PowerTrace, Void
+from profiler.meters.readings import Readings
+from profiler.run.evaluate import PREEMPTION_LIMIT, evaluate
 from profiler.run.trials import Trial
 from profiler.script.windows import StepWindow
 from replay.running.power import power_samples
 from replay.running.records import ReplayRecords
 from replay.running.script import Script
+
+_PAUSED = "the step paused, so that the board's records of it could be read"
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,16 @@ class ReplayRecord:
     Attributes:
         plan: the plan that was run.
         steps: the finished steps in order; ``time_s`` of each is its running time.
-        elapsed_s: wall-clock time of each step.
+        elapsed_s: wall-clock time of each step; its running time if it paused.
         disturbed: by the number of a step, the reason why neither its time nor its energy counts.
             A training step cannot be repeated: the other steps are its repetitions.
         unmetered: by the number of a step, the reason why its energy is unknown.
         counters: the executor's counters over the steps; None if the run was interrupted.
         memory: memory of the process on a Linux board.
         power: samples of the meter for a picture.
+        readings: all readings of the meter, or the reason why there are none; None without a meter.
+        windows_ns: start and end of each step on the board's clock.
+        paused: numbers of the steps that paused.
         losses: one for each step, if the plan has a loss.
         values: kept tensors after the last step, flat, by name; empty if the run was interrupted.
         gradients: those of the last step, if they were asked for, flat, by parameter.
@@ -52,6 +58,26 @@ class ReplayRecord:
     values: Mapping[str, NDArray[np.float32]]
     gradients: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     predictions: tuple[NDArray[np.float32], ...] = ()
+    readings: Readings | Void | None = None
+    windows_ns: tuple[tuple[int, int], ...] = ()
+    paused: frozenset[int] = frozenset()
+
+    @property
+    def quiet(self) -> tuple[int, ...]:
+        """Numbers of the undisturbed steps during which other programs took little processor time.
+
+        A meter sees these programs, too, and so do the spans of actions.
+        """
+        least_share = 1.0 - PREEMPTION_LIMIT
+        return tuple(
+            number
+            for number, step in enumerate(self.steps)
+            if number not in self.disturbed and step.time_s >= least_share * self.elapsed_s[number]
+        )
+
+    @property
+    def quiet_steps(self) -> tuple[MeasuredStep, ...]:
+        return tuple(self.steps[number] for number in self.quiet)
 
     @property
     def sound_steps(self) -> tuple[MeasuredStep, ...]:
@@ -99,6 +125,15 @@ def replay_record(
 
     ids = [w.id for w in windows if isinstance(script.windows[w.id], StepWindow)]
     timed, metered = trials(None, False), trials(trace, is_measured)
+    if is_measured:  # the meter saw the pauses, too
+        metered = [
+            trial.model_copy(update={"energy_j": None, "void": _PAUSED})
+            if id_ in records.paused
+            else trial
+            for id_, trial in zip(ids, metered, strict=True)
+        ]
+    readings = None if trace is None else trace.readings()
+    windows_ns = tuple((trial.start_ns, trial.end_ns) for trial in metered)
     steps = []
     for id_, trial in zip(ids, metered, strict=True):
         steps.append(
@@ -112,7 +147,10 @@ def replay_record(
     return ReplayRecord(
         plan=plan,
         steps=tuple(steps),
-        elapsed_s=tuple(trial.length_s for trial in metered),
+        elapsed_s=tuple(
+            trial.time_s if id_ in records.paused else trial.length_s
+            for id_, trial in zip(ids, metered, strict=True)
+        ),
         disturbed={i: trial.void for i, trial in enumerate(timed) if trial.void is not None},
         unmetered={
             i: trial.void
@@ -121,7 +159,10 @@ def replay_record(
         },
         counters=_over_steps(records.counters),
         memory=records.memory,
-        power=power_samples(trace, [(trial.start_ns, trial.end_ns) for trial in metered]),
+        power=power_samples(None if isinstance(readings, Void) else readings, windows_ns),
+        readings=readings,
+        windows_ns=windows_ns,
+        paused=frozenset(i for i, id_ in enumerate(ids) if id_ in records.paused),
         losses=script.losses(dumped),
         gradients=script.gradients(dumped),
         predictions=script.predictions(dumped),

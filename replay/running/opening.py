@@ -132,9 +132,10 @@ def _open_firmware(
     with open_board(description, poll_interval_s, progress, plans) as board:
         board.prepare(progress)
         check(board)
+        used = list(dict.fromkeys(op.spec for plan in plans for op in plan.computes))
         wrong = [
             f"{spec} needs {size} bytes of workspace, the plan has {workspace_bytes[spec]}"
-            for spec, size in board.workspace_bytes(specs).items()
+            for spec, size in board.workspace_bytes(used).items()
             if size != workspace_bytes[spec]
         ]
         if wrong:

@@ -11,7 +11,7 @@ from devices.errors import MeasurementInvalid
 from devices.replay import Counters, ProcessMemory, Span
 from profiler.script.records import Results, parse_results
 
-_OWN = frozenset({"probes", "spans", "counters", "recovered", "process"})
+_OWN = frozenset({"probes", "spans", "counters", "recovered", "process", "watching"})
 
 _Value = TypeVar("_Value")
 
@@ -25,6 +25,7 @@ class ReplayRecords:
         probes: checksums by window id; only the last window's can be incomplete, if the replay was
             interrupted.
         spans: spans of the plan's actions by window id, likewise.
+        paused: ids of the windows in which the board paused, so that it could be read.
         counters: the executor's counters, each time that they were read.
         memory: memory of the process on a Linux board.
         recovered_step: the last complete step in storage.
@@ -33,6 +34,7 @@ class ReplayRecords:
     results: Results
     probes: Mapping[int, tuple[int, ...]]
     spans: Mapping[int, tuple[Span, ...]]
+    paused: frozenset[int]
     counters: tuple[Counters, ...]
     memory: ProcessMemory | None
     recovered_step: int | None
@@ -59,6 +61,7 @@ def parse_replay(text: str) -> ReplayRecords:
         results=parse_results("".join(others)),
         probes={id_: tuple(values) for id_, values in own.probes.items()},
         spans={id_: tuple(values) for id_, values in own.spans.items()},
+        paused=frozenset(own.paused),
         counters=tuple(own.counters),
         memory=own.memory,
         recovered_step=own.recovered_step,
@@ -70,6 +73,7 @@ class _Own:
     window: int = -1
     probes: dict[int, list[int]] = field(default_factory=dict)
     spans: dict[int, list[Span]] = field(default_factory=dict)
+    paused: set[int] = field(default_factory=set)
     counters: list[Counters] = field(default_factory=list)
     memory: ProcessMemory | None = None
     recovered_step: int | None = None
@@ -78,6 +82,9 @@ class _Own:
         match word:
             case "window":
                 self.window = int(fields["id"])
+            case "watching":
+                self.window = int(fields["id"])
+                self.paused.add(self.window)
             case "probes":
                 _append(self.probes.setdefault(self.window, []), fields, _probe)
             case "spans":

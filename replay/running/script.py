@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
-from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed
+from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed, Probe
 from profiler.boards.plan_data import PlanData
+from profiler.building.plan_memory import WATCHED_ACTIONS
 from profiler.building.plan_source import scalar_bits
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
@@ -26,11 +27,6 @@ from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
 from replay.frozen import frozen_key
 
 Values: TypeAlias = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
-
-_FIRMWARE_ANSWER_BYTES = 1024  # JW_TEXT_BYTES of firmware/sizes.h
-_ANSWER_HEAD_BYTES = 32
-_PROBE_BYTES = 9
-_SPAN_BYTES = 18
 
 
 @dataclass(frozen=True)
@@ -185,8 +181,8 @@ def training_script(
             if gradients and window.index == steps - 1:
                 lines.append(writer.gradients())
             lines.append(f"train id={id_} watched={int(watched)}")
-            lines += [writer.returned(each.what, each.tensor, each.block) for each in results]
             lines += writer.observations() if watched else []
+            lines += [writer.returned(each.what, each.tensor, each.block) for each in results]
         else:
             lines += idle_lines(id_, target.settings)
     lines.append("counters")
@@ -342,16 +338,30 @@ class _Writer:
         return [self._load(name, block, values, what) for name, block in blocks.items()]
 
     def observations(self) -> Iterator[str]:
-        plan = self._plan
-        actions = len(plan.actions) + len(plan.afterwards)
-        for word, count, each in (
-            ("probes", len(plan.probes), _PROBE_BYTES),
-            ("spans", actions, _SPAN_BYTES),
-        ):
-            piece = (_FIRMWARE_ANSWER_BYTES - _ANSWER_HEAD_BYTES) // each
-            if not self.target.is_firmware:
-                piece = max(1, count)
-            yield from (f"{word} first={first}" for first in range(0, count, piece))
+        """Lines that read the spans and checksums of a watched step, whenever it pauses."""
+        plan, probes = self._plan, 0
+        actions = (*plan.actions, *plan.afterwards)
+        for number, (first, end) in enumerate(self._stretches()):
+            if number:
+                yield "resume"
+            count = sum(isinstance(action.does, Probe) for action in actions[first:end])
+            if count:
+                yield f"probes first={probes}"
+            yield f"spans first={first}"
+            probes += count
+
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Ranges of actions between the pauses of a watched step (``executor/executor.h``)."""
+        step = len(self._plan.actions)
+        end = step + len(self._plan.afterwards)
+        room = WATCHED_ACTIONS if self.target.is_firmware else end
+        first = 0
+        while end - first > room:
+            limit = step if first < step else end
+            last = min(limit, first + room)
+            yield first, last
+            first = last
+        yield first, end
 
     def _load(self, name: str, block: ArenaRange, values: Values, what: str) -> str:
         at = self._add(name, block.bytes, values, what)

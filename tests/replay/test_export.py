@@ -20,8 +20,9 @@ from networks.data import generated_batches
 from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
 from networks.training.selection import select_trained
+from profiler.building.sources import KERNELS
 from profiler.building.store_layout import store_layout
-from profiler.building.toolchain import KERNEL_FLAGS, KERNELS
+from profiler.building.toolchain import KERNEL_FLAGS
 from replay.export.directory import write_project
 from replay.export.export import Compilation, Provenance, c_project
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint

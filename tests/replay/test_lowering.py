@@ -73,7 +73,21 @@ FROZEN = [
     frozen_but(small_lookups(), "place.table"),
     frozen_but(small_convolutional(1), "norm"),
 ]
-EITHER = [*IN_RAM, *FROZEN]
+
+
+def norm_twice() -> Network:
+    """A batch norm that is called twice, so that its statistics change twice a step."""
+    net = Network("norm twice", 3)
+    x = net.batch_norm("norm", net.linear("linear", net.input("vector", 3, 4), 4))
+    norm, update = net.layers[-2:]
+    x = net.append("again", norm.spec, (x, *norm.reads[1:]), shape=x.shape, scalars=norm.scalars)
+    batch = net.layers[-1].writes[1:]
+    net.append("again", update.spec, (*batch, *update.writes), scalars=update.scalars)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 3))
+    return net
+
+
+EITHER = [*IN_RAM, *FROZEN, training_step(norm_twice())]
 STEPS = [*EITHER, *map(with_parameters_in_storage, EITHER)]
 
 

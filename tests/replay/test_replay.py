@@ -45,8 +45,9 @@ from networks.training import Network, training_step
 from networks.training.initial import initial_values
 from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
+from profiler.building.sources import EXECUTOR, KERNELS
 from profiler.building.store_layout import record_bytes, store_layout
-from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
+from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import BlockRecord, PowerTrace
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled

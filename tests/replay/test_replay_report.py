@@ -401,6 +401,19 @@ def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
     assert any("checksums" in limit for limit in report.limits)
 
 
+@given(st.floats(0.0, 100.0), st.floats(1e-9, 100.0))
+def test_a_step_has_no_negative_time_however_long_other_programs_interrupt_its_checksums(
+    probe_s: float, running_s: float
+) -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    measured = measured_step(expected, probe_s=probe_s, power_w=2.0)
+    report = report_of(problem, schedule, [replace(measured, time_s=running_s)] * 3)
+    assert 0.0 <= report.time_s.measured.median <= running_s
+    assert report.energy_j is not None
+    assert 0.0 <= report.energy_j.measured.median <= 2.0 * measured.time_s
+
+
 def test_times_come_from_the_unwatched_steps() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)

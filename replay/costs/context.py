@@ -19,11 +19,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
 
+from devices.documents.document import StrictModel
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import (
     AffinePageCost,
@@ -37,9 +37,9 @@ from devices.profile import (
     StepCosts,
     StorageCosts,
 )
+from devices.quantities import NonNegative
 from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.statistics import later_intervals, median_interval
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
@@ -49,13 +49,12 @@ FEWEST_SITTINGS = 3
 _SEED = 0
 
 
-@dataclass(frozen=True)
-class WatchedSitting:
+class WatchedSitting(StrictModel):
     """Seconds of one execution of each op in one sitting, and the power of its steps in watts."""
 
     record: Sitting
-    op_s: Mapping[str, float]
-    powers_w: tuple[float, ...]
+    op_s: Mapping[str, NonNegative]
+    powers_w: tuple[NonNegative, ...] = ()
 
     @classmethod
     def of(
@@ -96,7 +95,7 @@ class WatchedSitting:
 
         storage = _by_themselves(profile.storage)
         return cls(
-            Sitting(
+            record=Sitting(
                 schedule=schedule,
                 steps=len(steps),
                 measured=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -107,8 +106,10 @@ class WatchedSitting:
                 if storage is None
                 else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
             ),
-            {op: in_a_step(own) / len(own) for op, own in executions.items()},
-            tuple(step.energy_j / step.time_s for step in steps if step.energy_j is not None),
+            op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
+            powers_w=tuple(
+                step.energy_j / step.time_s for step in steps if step.energy_j is not None
+            ),
         )
 
 
@@ -161,25 +162,12 @@ def step_costs(
     )
 
 
-def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
-    """Undisturbed steps during which other programs took little processor time.
-
-    Spans are wall-clock time: in other steps, they include time in which the operation waited.
-    """
-    least_share = 1.0 - PREEMPTION_LIMIT
-    return tuple(
-        step
-        for number, step in enumerate(record.steps)
-        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
-    )
-
-
 def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
     """Steps of a sitting that count: the undisturbed ones, or all on a board that is never quiet.
 
     On such a board a later run is disturbed too, and its median is taken over all steps.
     """
-    undisturbed = undisturbed_steps(record)
+    undisturbed = record.quiet_steps
     return undisturbed if len(undisturbed) >= FEWEST_TRIALS else record.sound_steps
 
 

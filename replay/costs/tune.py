@@ -1,10 +1,10 @@
 """Solve, run, correct the costs, and solve again, until nothing changes by more than the noise.
 
 Each round solves with the costs that the rounds before it have measured, and runs the schedule. The
-run is watched; it is one more sitting of the ops in their places (:mod:`replay.context`), in the
-context that counts: that of the schedule. The rounds end when the schedule of the round before is
-as good as the best under the corrected costs, within the interval of its energy, and its time was
-predicted within its interval. All rounds are kept::
+run is watched; it is one more sitting of the ops in their places (:mod:`replay.costs.context`), in
+the context that counts: that of the schedule. The rounds end when the schedule of the round before
+is as good as the best under the corrected costs, within the interval of its energy, and its time
+was predicted within its interval. All rounds are kept::
 
     start.yaml              the profile that the first round solves with
     round-1/                the files of a run: schedule, graph, report, trained values
@@ -15,7 +15,7 @@ predicted within its interval. All rounds are kept::
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from devices.documents.document import dump_yaml, read_yaml, write_atomically
 from devices.errors import InputError, MeasurementInvalid
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
 from devices.replay import ReplayReport
-from replay.context import WatchedSitting, counting_steps, step_costs, with_step_costs
+from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
 from replay.directory import SCHEDULE, StoredRun
 
 if TYPE_CHECKING:
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from solver.problem.schedule import Budget, Schedule
 
 _START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
-
-# Steps a day of the wear in reports, as ``run`` has it by default.
-_STEPS_PER_DAY = 1000.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ def _start(
     Raises:
         InputError: the interrupted call began with another profile.
     """
-    from replay.watch import watch_step
+    from replay.costs.watch import watch_step
 
     file = directory / _START
     if file.exists():
@@ -194,21 +191,31 @@ def _solved(
     progress: Callable[[str], None],
 ) -> tuple[CostedGraph, Schedule]:
     """Solve with the costs known by now, from the schedules of all rounds."""
+    from replay.board_ram import BoardRam
     from solver.costing.costing import cost_graph
+    from solver.requests.subjects import SolveSubject
+    from solver.solving.shared_ram import solve_in_shared_ram
     from solver.solving.solving import solve_graph
 
     graph = cost_graph(request.step, profile).graph
     progress(f"round {len(rounds) + 1}: solving")
-    schedule = solve_graph(
-        graph,
-        request.budget,
-        request.solver,
-        starts=[each.run.schedule.actions for each in rounds],
-    )
+
+    def find(within: Budget, seconds: float | None) -> Schedule:
+        return solve_graph(
+            graph,
+            within,
+            replace(request.solver, time_limit_s=seconds),
+            starts=[each.run.schedule.actions for each in rounds],
+        )
+
+    ram = BoardRam.of(SolveSubject(graph, profile, step=request.step))
+    *_, schedule = solve_in_shared_ram(find, request.budget, request.solver.time_limit_s, ram)
     if not schedule.actions:
+        asked = schedule.asked_ram_bytes
+        left = "" if asked is None else f", which the firmware's records leave of {asked} bytes"
         raise MeasurementInvalid(
             f"{graph.name}: {schedule.status.replace('_', ' ')} within"
-            f" {request.budget.ram_bytes} bytes of RAM; solve says what would do"
+            f" {schedule.budget.ram_bytes} bytes of RAM{left}; solve says what would do"
         )
     return graph, schedule
 
@@ -240,7 +247,7 @@ def _round(
 ) -> Round:
     """Run a schedule, correct the costs, and keep everything."""
     from replay.expectation import expected_step
-    from replay.run_report import run_report
+    from replay.run_report import STEPS_PER_DAY, run_report
     from replay.runs import Subject, replay_schedule, training_on
 
     own = _directory(directory, number)
@@ -250,7 +257,7 @@ def _round(
     replayed = replay_schedule(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )
-    report = run_report(subject, str(own / SCHEDULE), replayed, expected, number, _STEPS_PER_DAY)
+    report = run_report(subject, str(own / SCHEDULE), replayed, expected, number, STEPS_PER_DAY)
     steps = counting_steps(replayed.watched)
     if not steps:
         raise MeasurementInvalid(

@@ -11,13 +11,9 @@ from hypothesis import strategies as st
 
 from devices.operation import OpSpec
 from devices.profile import Interval
-from replay.check import (
-    CheckedFigure,
-    check_report,
-    coverage,
-    stratified,
-    wilson,
-)
+from profiler.statistics import later_intervals
+from replay.costs.check import check_report, stratified
+from replay.costs.coverage import CheckedFigure, CheckedGroup, coverage, wilson
 from tests.support.graphs.profiles import made_up_profile
 
 RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
@@ -35,20 +31,20 @@ def trials(seed: int, share: float, *, figures: int = 60, sittings: int = 3) -> 
 
 
 def plainly(figures: list[CheckedFigure]) -> tuple[float, float, float]:
-    found = coverage(figures, lambda _: 1.0)
+    found = coverage([CheckedGroup(tuple(figures))])
     return found.share, found.low, found.high
 
 
 def test_trials_within_their_intervals_are_counted() -> None:
-    found = coverage([figure(1.0, 1.2, 0.9), figure(1.1, 1.0, 0.8)], lambda _: 1.0)
-    assert (found.held, found.trials) == (4, 6)
-    assert found.share == pytest.approx(4 / 6)
+    found = coverage([CheckedGroup((figure(1.0, 1.2, 0.9), figure(1.1, 1.0)))])
+    assert (found.held, found.trials) == (4, 5)
+    assert found.share == pytest.approx(4 / 5)
 
 
 def test_long_operations_weigh_more_by_time() -> None:
     long = Interval(median=9.0, low=8.0, high=10.0)
-    figures = [figure(9.0, interval=long), figure(2.0)]
-    assert coverage(figures, lambda f: f.profile.median).share == pytest.approx(0.9)
+    group = CheckedGroup((figure(9.0, interval=long), figure(2.0)))
+    assert coverage([group], lambda f: f.profile.median).share == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("share", [0.6, 0.95])
@@ -68,6 +64,27 @@ def test_a_board_that_is_slower_as_a_whole_says_less_about_its_intervals() -> No
     assert plainly(together)[2] > 0.95
 
 
+def checked(seed: int) -> CheckedGroup:
+    """Figures of four families, whose members deviate alike, from 8 sittings, checked in 6."""
+    draw = np.random.default_rng(seed)
+    shared, own = draw.normal(size=(4, 1, 14)), draw.normal(size=(4, 6, 14))
+    values = np.exp(0.01 * (shared + 0.5 * own)).reshape(24, 14)
+    before, after = values[:, :8].tolist(), values[:, 8:].tolist()
+    figures = [
+        figure(*again, interval=interval)
+        for again, interval in zip(after, later_intervals(before), strict=True)
+    ]
+    return CheckedGroup.of(figures, before)
+
+
+@pytest.mark.slow
+def test_a_check_allows_for_what_was_unusual_when_the_profile_was_measured() -> None:
+    found = [coverage([checked(seed)]) for seed in range(60)]
+    assert np.mean([each.share for each in found]) == pytest.approx(0.95, abs=0.02)
+    assert np.mean([each.low <= 0.95 <= each.high for each in found]) >= 0.9
+    assert np.mean([each.is_clearly_below_the_claim for each in found]) <= 0.05
+
+
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6))
 def test_wilsons_interval_holds_the_share(share: float, number: float) -> None:
     low, high = wilson(share, number)
@@ -82,8 +99,8 @@ def test_wilsons_interval_is_the_published_one() -> None:
 
 def test_a_report_has_kinds_and_differences() -> None:
     profile = made_up_profile([RELU, ADD])
-    figures = [figure(1.0, 1.0), figure(2.0, 2.0, what="add")]
-    report = check_report(profile, "bench", "2026-01-31T12:00:00+00:00", figures, 1)
+    groups = [CheckedGroup((figure(1.0, 1.0),)), CheckedGroup((figure(2.0, what="add"),))]
+    report = check_report(profile, "bench", "2026-01-31T12:00:00+00:00", groups, 1)
     assert {kind: each.share for kind, each in report.kinds.items()} == {"add": 0.0, "relu": 1.0}
     assert report.difference == pytest.approx(0.5)
     assert report.unchecked == 1
@@ -91,7 +108,8 @@ def test_a_report_has_kinds_and_differences() -> None:
 
 @pytest.mark.parametrize(("share", "below"), [(0.95, False), (0.5, True)])
 def test_only_a_coverage_that_is_clearly_lower_fails(share: float, below: bool) -> None:
-    assert coverage(trials(0, share), lambda _: 1.0).is_clearly_below_the_claim == below
+    group = CheckedGroup(tuple(trials(0, share)))
+    assert coverage([group]).is_clearly_below_the_claim == below
 
 
 def test_a_sample_has_every_kind_before_any_twice() -> None:

@@ -14,7 +14,7 @@ from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import DeviceProfile, ProfiledNetwork, Sitting, StepCosts
 from devices.replay import MeasuredStep, Span
-from replay.context import (
+from replay.costs.context import (
     FEWEST_SITTINGS,
     WatchedSitting,
     counting_steps,
@@ -43,7 +43,8 @@ def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
 
 
 def sitting(op_s: dict[str, float], powers_w: tuple[float, ...] = ()) -> WatchedSitting:
-    return WatchedSitting(Sitting(schedule="chain", steps=10, measured=WHEN), op_s, powers_w)
+    record = Sitting(schedule="chain", steps=10, measured=WHEN)
+    return WatchedSitting(record=record, op_s=op_s, powers_w=powers_w)
 
 
 def costs_of(
@@ -154,7 +155,9 @@ def test_the_interval_of_transfers_holds_single_ones() -> None:
         measured=WHEN,
         page_in=tuple((1.0 / factor, 1.2) for factor in factors),
     )
-    costs = step_costs(made_up_profile([RELU]), NETWORK, {}, [WatchedSitting(own, {}, ())] * 3)
+    costs = step_costs(
+        made_up_profile([RELU]), NETWORK, {}, [WatchedSitting(record=own, op_s={})] * 3
+    )
     storage = with_step_costs(made_up_profile([RELU]), costs).storage
     assert storage is not None
     assert storage.write.in_steps is None

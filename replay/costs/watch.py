@@ -6,18 +6,23 @@ put other ops before each op. A microcontroller whose RAM the step exceeds runs 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
-from replay.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
-from replay.refine import measured_build
+from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
+from replay.costs.refine import measured_build
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
@@ -49,6 +54,9 @@ A plan in the firmware of a microcontroller leaves a little less than the profil
 """
 
 _SOLVE_S = 5.0
+
+# Hexadecimal digits of the key of kept sittings.
+_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,54 @@ class _Extent:
         return self.sittings * self.steps * written_bytes_a_step <= self.written_bytes
 
 
+@dataclass(frozen=True)
+class _KeptSittings:
+    """Sittings of one network that are kept in a directory.
+
+    Each is a file of its own, written as a whole when the sitting is over.
+
+    Attributes:
+        directory: the directory, which exists.
+        key: digits that stand for the network, the profiled costs, and the steps of a sitting.
+    """
+
+    directory: Path
+    key: str
+
+    @classmethod
+    def of(
+        cls, directory: Path, network: ProfiledNetwork, profile: DeviceProfile, asked: str
+    ) -> _KeptSittings:
+        """The sittings of a network in a directory.
+
+        Args:
+            directory: the directory.
+            network: the network whose step is watched.
+            profile: costs of its operations by themselves; sittings beside others do not count.
+            asked: what else distinguishes one watch from another.
+        """
+        costs = (cost.model_dump_json() for cost in profile.operations)
+        question = "\n".join([network.model_dump_json(), str(profile.build), asked, *costs])
+        return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
+
+    def find(self, way: str, number: int) -> WatchedSitting | None:
+        """A finished sitting; None if there is none.
+
+        Raises:
+            DocumentError: its file is damaged.
+        """
+        file = self._file(way, number)
+        return read_json(file, WatchedSitting) if file.exists() else None
+
+    def keep(self, way: str, number: int, sitting: WatchedSitting) -> None:
+        """Write a finished sitting."""
+        write_atomically(self._file(way, number), dump_json(sitting))
+
+    def _file(self, way: str, number: int) -> Path:
+        words = re.sub(r"\W+", "-", way)
+        return self.directory / f"{self.key}.{words}.{number}.json"
+
+
 def watch_step(
     description: DeviceDescription,
     network: ProfiledNetwork,
@@ -99,6 +155,7 @@ def watch_step(
     *,
     storage_budget_bytes: int = ProfileOptions.storage_budget_bytes,
     first_seed: int = 1,
+    directory: Path | None = None,
 ) -> StepCosts:
     """Watch a network's training step.
 
@@ -111,6 +168,8 @@ def watch_step(
             would write more than its share is not run.
         first_seed: seed of the data and initial values of the first sitting; each sitting has its
             own.
+        directory: where finished sittings are kept; those that an interrupted watch has left there
+            are not repeated. None keeps nothing.
 
     Returns:
         Costs of the ops in their places of the step.
@@ -136,16 +195,22 @@ def watch_step(
     steps = max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
     # As many for each schedule, so that none counts more.
     rounds = -(-count // len(ways))
-    seeds = itertools.count(first_seed)
+    kept = None
+    if directory is not None:
+        asked = f"{steps} {rounds} {first_seed}"
+        kept = _KeptSittings.of(directory, network, profile, asked)
     refused: RequestRefused | None = None
     for group in groups:
+        seed = first_seed
+        first_seed += rounds * len(group)
         try:
             sittings += _sittings(
                 description,
                 group,
                 _Extent(rounds, steps, storage_budget_bytes // len(ways)),
                 profile,
-                seeds.__next__,
+                seed,
+                kept,
                 progress,
             )
         except RequestRefused as refusal:
@@ -164,12 +229,23 @@ def _sittings(
     ways: Sequence[_Way],
     extent: _Extent,
     profile: DeviceProfile,
-    next_seed: Callable[[], int],
+    first_seed: int,
+    kept: _KeptSittings | None,
     progress: Progress,
 ) -> list[WatchedSitting]:
     from replay.running.opening import open_replay
     from replay.runs import written_bytes_a_step
 
+    found: list[WatchedSitting] = []
+    missing: list[tuple[int, int]] = []
+    for number, index in itertools.product(range(extent.sittings), range(len(ways))):
+        before = None if kept is None else kept.find(ways[index].words, number)
+        if before is None:
+            missing.append((number, index))
+        else:
+            found.append(before)
+    if not missing:
+        return found
     build = measured_build(profile)
     opened = open_replay(
         description,
@@ -179,20 +255,21 @@ def _sittings(
         kernels_sha256=build.kernels_sha256,
         matmul=build.matmul,
     )
-    found = []
     with opened as session:
-        allowed = [
-            index
-            for index, plan in enumerate(session.plans)
-            if extent.allows(written_bytes_a_step(plan, description))
-        ]
-        for index in allowed * extent.sittings:
-            progress(f"watching {extent.steps} steps, {ways[index].words}")
-            steps_run = _watched(session, index, ways[index], extent.steps, next_seed())
-            if steps_run:
-                way = ways[index]
-                plan = session.plans[index]
-                found.append(WatchedSitting.of(plan, steps_run, way.graph, profile, way.words))
+        for number, index in missing:
+            way, plan = ways[index], session.plans[index]
+            if not extent.allows(written_bytes_a_step(plan, description)):
+                continue
+            progress(f"watching {extent.steps} steps, {way.words}")
+            # Also where an interrupted watch goes on, each sitting has a seed of its own.
+            seed = first_seed + number * len(ways) + index
+            steps_run = _watched(session, index, way, extent.steps, seed)
+            if not steps_run:
+                continue
+            sitting = WatchedSitting.of(plan, steps_run, way.graph, profile, way.words)
+            if kept is not None:
+                kept.keep(way.words, number, sitting)
+            found.append(sitting)
     return found
 
 

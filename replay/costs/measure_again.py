@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from devices.errors import InputError
-from replay.context import undisturbed_steps
-from replay.directory import GRAPH, StoredRun
-from replay.refine import (
+from replay.costs.refine import (
     Executions,
     Provenance,
     Refinement,
@@ -18,6 +16,7 @@ from replay.refine import (
     refine_profile,
     require_same_board,
 )
+from replay.directory import GRAPH, StoredRun
 from replay.reporting.timing import ScheduledActions
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ def measure_again(
                 watched=True,
                 expected_step_s=run.report.time_s.measured.median,
             )
-            return undisturbed_steps(record)
+            return record.quiet_steps
 
         steps = measure_in_context(run_steps, executions, on_progress)
     provenance = Provenance(

@@ -35,7 +35,7 @@ from devices.profile import (
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import median_interval
-from replay.context import power_in_context, product
+from replay.costs.context import power_in_context, product
 from replay.reporting.timing import ScheduledActions
 
 FEWEST_STEPS = 10

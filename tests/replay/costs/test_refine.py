@@ -42,10 +42,7 @@ from networks.data import generated_batches
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
-from replay.context import undisturbed_steps
-from replay.expectation import expected_step
-from replay.lowering.lowering import lower
-from replay.refine import (
+from replay.costs.refine import (
     FEWEST_STEPS,
     MOST_STEPS,
     Executions,
@@ -54,6 +51,8 @@ from replay.refine import (
     refinable,
     refine_profile,
 )
+from replay.expectation import expected_step
+from replay.lowering.lowering import lower
 from replay.reporting.report import ReportHead, replay_report
 from replay.reporting.timing import ScheduledActions
 from replay.running.measured import ReplayRecord
@@ -174,7 +173,7 @@ def test_steps_disturbed_by_other_programs_do_not_count() -> None:
         losses=(),
         values={},
     )
-    (found,) = undisturbed_steps(record)
+    (found,) = record.quiet_steps
     assert found is kept
 
 
@@ -219,7 +218,7 @@ def test_steps_that_never_agree_end_at_the_largest_number_of_steps() -> None:
 
 
 def test_no_step_begins_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replay.refine.LIMIT_S", 0.0)
+    monkeypatch.setattr("replay.costs.refine.LIMIT_S", 0.0)
     _, run = running(lambda i: 1e-3 * (1 + i % 7))
     assert len(measure_in_context(run, executions())) == FEWEST_STEPS
 

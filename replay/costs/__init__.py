@@ -1,0 +1,1 @@
+"""Measure costs where a schedule incurs them, and check that they hold."""

@@ -1,0 +1,202 @@
+"""Share of later trials that the intervals of a profile hold, with its own interval.
+
+Two draws decide this share: the sittings of the profile, from which its intervals are, and those of
+the check. Its interval holds the long-run share, that of a profile and a check made anew, in 95 %
+of cases. Neither draw consists of independent trials:
+
+* Trials of one sitting of the check deviate together, as when the whole board is slower. Their
+  variance is that between sittings (Kish 1965, *Survey Sampling*, section 8.2).
+* A sitting of the profile that was unusual shifts the intervals of many figures. Its part of the
+  variance is found by the jackknife: the share with intervals from all sittings but one, for each
+  (Efron 1982, *The Jackknife, the Bootstrap and Other Resampling Plans*, chapter 3). Where the
+  profile keeps no sittings, each interval is taken to err by itself; trials of one figure then form
+  a cluster.
+
+The two variances add up. They are stated as the number of independent trials with this variance;
+weights by time reduce that number likewise. The interval is Wilson's (1927) for this number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.documents.document import StrictModel
+from devices.profile import Interval
+from devices.quantities import Count, Fraction, Label, NonNegative, WholeNumber
+from profiler.statistics import later_intervals
+
+CLAIM = 0.95
+"""Share of later sittings that an interval of a profile claims to hold."""
+
+_NORMAL_QUANTILE = 1.959964
+
+# Fewest sittings of which one is left out: two of the others are needed for a spread.
+_FEWEST_SITTINGS = 3
+
+
+class Coverage(StrictModel):
+    """Share of trials that their intervals hold, with its own 95 % interval."""
+
+    trials: Count
+    held: WholeNumber
+    share: Fraction
+    low: Fraction
+    high: Fraction
+
+    @property
+    def is_clearly_below_the_claim(self) -> bool:
+        return self.high < CLAIM
+
+
+class CheckedFigure(StrictModel):
+    """One cost: its interval in the profile, and what the check measured in each sitting."""
+
+    what: Label
+    kind: Label
+    profile: Interval
+    sittings_s: tuple[NonNegative, ...]
+
+    @property
+    def median_s(self) -> float:
+        return float(np.median(self.sittings_s))
+
+    @property
+    def difference(self) -> float:
+        """Relative difference of the median; 0 for a figure of zero."""
+        return self.median_s / self.profile.median - 1 if self.profile.median else 0.0
+
+
+@dataclass(frozen=True)
+class CheckedGroup:
+    """Figures that were measured in the same sittings, in the profile and in the check.
+
+    Attributes:
+        figures: the figures; those with fewer values than others lack their last ones.
+        without: for each sitting of the profile, the intervals of all figures from the other
+            sittings; empty where the profile keeps no sittings.
+    """
+
+    figures: tuple[CheckedFigure, ...]
+    without: tuple[tuple[Interval, ...], ...] = ()
+
+    @classmethod
+    def of(
+        cls, figures: Sequence[CheckedFigure], profiled: Sequence[Sequence[float]]
+    ) -> CheckedGroup:
+        """Figures with the values of their profile's sittings, in the same order."""
+        counts = {len(values) for values in profiled}
+        if len(counts) != 1 or (count := counts.pop()) < _FEWEST_SITTINGS:
+            return cls(tuple(figures))
+        without = (
+            later_intervals([[*own[:number], *own[number + 1 :]] for own in profiled])
+            for number in range(count)
+        )
+        return cls(tuple(figures), tuple(map(tuple, without)))
+
+    def of_kind(self, kind: str) -> CheckedGroup:
+        """The figures of one kind."""
+        chosen = [index for index, figure in enumerate(self.figures) if figure.kind == kind]
+        return CheckedGroup(
+            tuple(self.figures[index] for index in chosen),
+            tuple(tuple(intervals[index] for index in chosen) for intervals in self.without),
+        )
+
+
+Weight = Callable[[CheckedFigure], float]
+
+
+def coverage(groups: Sequence[CheckedGroup], weight: Weight | None = None) -> Coverage:
+    """Weighted share of trials that lie in their figures' intervals.
+
+    Args:
+        groups: the figures, at least one.
+        weight: weight of a figure's trials; every trial counts once without it, or if all are 0.
+    """
+    counted = [_Counted.of(group, weight) for group in groups if group.figures]
+    if not any(each.weights.any() for each in counted):
+        counted = [_Counted.of(group, None) for group in groups if group.figures]
+    total = math.fsum(each.weights.sum() for each in counted)
+    share = min(1.0, math.fsum(each.weight_of(each.held) for each in counted) / total)
+    effective = total**2 / math.fsum((each.weights**2).sum() for each in counted)
+    variance = math.fsum(each.variance(share) for each in counted) / total**2
+    if variance > 0.0:
+        effective = max(1.0, min(effective, share * (1.0 - share) / variance))
+    low, high = wilson(share, effective)
+    return Coverage(
+        trials=sum(len(figure.sittings_s) for group in groups for figure in group.figures),
+        held=sum(int(each.held.sum()) for each in counted),
+        share=share,
+        low=low,
+        high=high,
+    )
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Trials of a group, a row for each figure and a column for each sitting of the check.
+
+    Attributes:
+        weights: of the trials; 0 where a figure has none in a sitting.
+        held: 1 where the profile's interval holds the trial, else 0.
+        without: ``held`` by the intervals without each sitting of the profile.
+    """
+
+    weights: NDArray[np.float64]
+    held: NDArray[np.float64]
+    without: tuple[NDArray[np.float64], ...]
+
+    @classmethod
+    def of(cls, group: CheckedGroup, weight: Weight | None) -> _Counted:
+        figures = group.figures
+        values = np.full((len(figures), max(len(f.sittings_s) for f in figures)), np.nan)
+        for row, figure in zip(values, figures, strict=True):
+            row[: len(figure.sittings_s)] = figure.sittings_s
+        own = np.array([1.0 if weight is None else weight(figure) for figure in figures])
+        return cls(
+            np.where(np.isnan(values), 0.0, own[:, None]),
+            _held([figure.profile for figure in figures], values),
+            tuple(_held(intervals, values) for intervals in group.without),
+        )
+
+    def weight_of(self, held: NDArray[np.float64]) -> float:
+        """Weight of the trials that are held."""
+        return float((self.weights * held).sum())
+
+    def variance(self, share: float) -> float:
+        """Variance of the weight that is held, for a share over all groups."""
+        alone = share * (1.0 - share) * float((self.weights**2).sum())
+        own_share = self.weight_of(self.held) / float(self.weights.sum() or 1.0)
+        residuals = self.weights * (self.held - own_share)
+        check = max(alone, _of_a_sum(residuals.sum(axis=0)))
+        if self.without:
+            sums = np.array([self.weight_of(held) for held in self.without])
+            profile = (len(sums) - 1) ** 2 / len(sums) * float(sums.var(ddof=1))
+        else:
+            profile = max(0.0, _of_a_sum(residuals.sum(axis=1)) - alone)
+        return check + profile
+
+
+def _held(intervals: Sequence[Interval], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    low = np.array([interval.low for interval in intervals])[:, None]
+    high = np.array([interval.high for interval in intervals])[:, None]
+    return ((low <= values) & (values <= high)).astype(np.float64)
+
+
+def _of_a_sum(terms: NDArray[np.float64]) -> float:
+    """Variance of a sum of independent terms, from their spread; 0 for a single term."""
+    return len(terms) * float(terms.var(ddof=1)) if len(terms) > 1 else 0.0
+
+
+def wilson(share: float, trials: float) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion."""
+    z = _NORMAL_QUANTILE
+    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = (
+        z / (1 + z**2 / trials) * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    )
+    return max(0.0, centre - half), min(1.0, centre + half)

@@ -1,0 +1,117 @@
+"""The profile of a network's training step, measured op by op and then as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devices.description import DeviceDescription
+from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestRefused
+from devices.profile import DeviceProfile, ProfiledNetwork
+from networks.models import build_model, profiled_network
+from networks.training.codecs import specs_in_all_forms
+from profiler.opening.boards import alone_with
+from profiler.run.options import ProfileOptions
+from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+from profiler.run.trials import RunDirectory
+from replay.costs.context import with_step_costs
+from replay.costs.watch import watch_step
+from replay.lowering.lowering import unscheduled
+from replay.running.failure import ReplayFailed
+
+if TYPE_CHECKING:
+    from networks.kinds import Optimizer
+
+_OPTIONS = ProfileOptions()
+
+
+def profile_network(
+    description: DeviceDescription,
+    model: str,
+    batch: int | None = None,
+    optimizer: Optimizer = "sgd",
+    *,
+    runs: Path = Path("results/runs"),
+    options: ProfileOptions = _OPTIONS,
+    progress: Callable[[str], None] = lambda _activity: None,
+) -> DeviceProfile:
+    """Measure what the training step of a network costs on a board.
+
+    Every operation is measured by itself, then the step is watched, for the cost of each op in its
+    place. After an interruption, the same call continues from the finished trials and sittings in
+    ``runs``.
+
+    Args:
+        description: The board.
+        model: Name of a built-in network, or a file ``*.pt2`` or ``*.onnx``.
+        batch: Samples in a step; None for one, or for those of the file.
+        optimizer: How parameters are updated.
+        runs: Directory in which the raw trials are kept, in a directory of their own.
+        options: How to measure.
+        progress: Called with one line for each activity.
+
+    Returns:
+        The profile. Its ``energy_source`` says where its joules come from.
+
+    Raises:
+        InputError: The network cannot be built.
+        JoulewrightError: The board cannot be measured.
+    """
+    step = build_model(model, batch, optimizer)
+    specs, plan = specs_in_all_forms(step), unscheduled(step)
+    network = profiled_network(model, step)
+
+    def show(event: ProgressEvent) -> None:
+        progress(event.activity)
+
+    with alone_with(description):
+        directory = choose_run_directory([runs], description, specs, plan, options)
+        sittings = RunDirectory(directory).begin_watching()
+        profile = profile_device(description, specs, plan, options, directory, show, [network])
+        profile = watched(
+            description,
+            network,
+            profile,
+            progress,
+            storage_budget_bytes=options.storage_budget_bytes,
+            directory=sittings,
+        )
+        RunDirectory(directory).end_watching()
+        return profile
+
+
+def watched(
+    description: DeviceDescription,
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    progress: Callable[[str], None],
+    *,
+    storage_budget_bytes: int,
+    directory: Path,
+) -> DeviceProfile:
+    """Watch the training step of a network, and add the costs of its ops in their places.
+
+    A step that cannot be watched is no reason to lose the profile: a note says why.
+
+    Args:
+        description: The board.
+        network: The network, as the profile states it.
+        profile: Costs of the operations by themselves.
+        progress: Called with one line for each activity.
+        storage_budget_bytes: Most bytes that may be written to storage.
+        directory: Where finished sittings are kept and found.
+    """
+    try:
+        costs = watch_step(
+            description,
+            network,
+            profile,
+            progress,
+            storage_budget_bytes=storage_budget_bytes,
+            directory=directory,
+        )
+    except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
+        note = f"The training step of {network.model} was not watched: {error}."
+        return profile.changed(notes=(*profile.notes, note))
+    return with_step_costs(profile, costs)

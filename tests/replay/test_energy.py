@@ -1,0 +1,179 @@
+"""Energies of activities in readings that mix them, against powers that are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.activity_energies import METERS, Board, outcomes, separated, streamed
+from commands.console import Console
+from commands.run.summary import summarise
+from devices.plan import ExecutionPlan
+from devices.profile import Interval
+from devices.replay import ActivityEnergies, ActivityEnergy
+from profiler.boards.plan_data import NO_DATA
+from profiler.meters.readings import Readings, Response
+from replay.energy.activities import stacked, usable_readings
+from replay.energy.regression import NotSeparable, separate
+from replay.expectation import expected_step
+from replay.reporting.figures import remade_report
+from replay.running.measured import replay_record
+from replay.running.records import parse_replay
+from replay.running.script import Script
+from tests.support.onboard.replays import measured_step, paged_chain, report_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("meter", METERS)
+def test_intervals_of_energies_hold_the_true_ones_as_often_as_stated(meter: str) -> None:
+    """In 100 cases there are about 450 energies; those of one case err together."""
+    found = outcomes(meter, cases=100, seed=8)
+    assert len(found) > 300
+    assert 0.92 <= np.mean([each.is_held for each in found]) <= 0.985
+
+
+TWO = {"convolution": 3.0, "update": 1.5}
+
+
+def test_activities_that_always_share_a_reading_are_given_together() -> None:
+    """Twenty pairs of 50 µs each fill a step, and a reading remembers 18 ms of them."""
+    short = (("convolution", 50e-6), ("update", 50e-6))
+    board = Board((*short * 20, ("long", 0.03)), TWO | {"long": 4.0}, steps=60)
+    found = separated(board, "held", np.random.default_rng(3))
+    together = next(group for group in found.groups if "update" in group.activities)
+    assert "convolution" in together.activities
+    assert "long" not in together.activities
+    true_j = sum(map(board.energy_j, together.activities))
+    assert together.energy_j == pytest.approx(true_j, abs=1.5 * together.half_j)
+    assert found.condition <= 30
+
+
+def test_a_step_that_is_shorter_than_a_reading_has_one_power() -> None:
+    board = Board((("convolution", 100e-6), ("update", 100e-6)), TWO, steps=2000)
+    found = separated(board, "held", np.random.default_rng(4))
+    together = next(group for group in found.groups if "update" in group.activities)
+    assert "convolution" in together.activities
+    assert together.energy_j == pytest.approx(together.power_w * together.time_s)
+
+
+def test_too_few_or_too_short_steps_are_named() -> None:
+    board = Board((("convolution", 0.02),), TWO, steps=10)
+    with pytest.raises(
+        NotSeparable, match=r"10 steps took 0.2\d s together, .* needs 0.56 s: raise"
+    ):
+        separated(board, "held", np.random.default_rng(5))
+    with pytest.raises(NotSeparable, match="4 steps were undisturbed, 8 are needed"):
+        separated(replace(board, steps=4), "held", np.random.default_rng(5))
+
+
+def test_a_clock_that_is_worse_than_stated_or_than_the_readings_is_refused() -> None:
+    board = Board((("convolution", 0.02), ("update", 0.02)), TWO, 40)
+    steps, spent_j = board.run(random := np.random.default_rng(6))
+    found = streamed(spent_j, steps[0][0].start_s, steps[-1][-1].end_s, random)
+    assert found.response is not None
+    spans = stacked(steps, range(40), found.response)
+    with pytest.raises(NotSeparable, match=r"clock is known to 5 ms only, .* remember 1 ms"):
+        separate(replace(found, clock_error_s=5e-3), found.response, spans)
+    off = replace(found, times_s=found.times_s + 4e-3)
+    with pytest.raises(NotSeparable, match=r"only if the meter's clock is off by -\d"):
+        separate(off, found.response, spans)
+
+
+def test_readings_that_were_lost_do_not_count_unless_they_are_many() -> None:
+    steps, spent_j = Board((("convolution", 0.02),), TWO, 40).run(
+        random := np.random.default_rng(6)
+    )
+    found = streamed(spent_j, steps[0][0].start_s, steps[-1][-1].end_s, random)
+    assert found.response is not None
+    spans = stacked(steps, range(40), found.response)
+
+    def without(share: float) -> Readings:
+        lost = random.random(len(found.times_s)) < share
+        return replace(found, power_w=np.where(lost, np.nan, found.power_w), sound=~lost)
+
+    few = separate(without(0.005), found.response, spans)
+    assert next(g for g in few.groups if g.activities == ("convolution",)).power_w == pytest.approx(
+        3.0, rel=0.01
+    )
+    with pytest.raises(NotSeparable, match="of the readings were lost"):
+        separate(without(0.1), found.response, spans)
+
+
+# --- in a report ----------------------------------------------------------------------------------
+
+
+def energies(key: str) -> ActivityEnergies:
+    power_w = Interval(median=3.0, low=2.5, high=3.5)
+    both = ActivityEnergy(
+        activities=(key, "between"), time_s=2e-3, power_w=power_w, energy_j=power_w.scaled(2e-3)
+    )
+    return ActivityEnergies(
+        energy_source="measured",
+        steps=20,
+        blocks=20,
+        readings=500,
+        shift_s=1e-4,
+        condition=3.0,
+        activities=(both,),
+    )
+
+
+def test_run_prints_activities_with_their_source_and_what_was_not_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph, schedule = paged_chain()
+    report = report_of(graph, schedule)
+    key = report.actions[0].cost_key
+    summarise(Console(), report.model_copy(update={"activity_energies": energies(key)}))
+    printed = capsys.readouterr().out
+    assert "energy a step (measured)" in printed
+    assert f"{key} ({report.actions[0].label}" in printed
+    assert "+ the executor's own work" in printed
+    assert "6 mJ (5 mJ to 7 mJ)" in printed
+
+
+def test_an_energy_that_is_not_the_product_of_power_and_time_is_found() -> None:
+    graph, schedule = paged_chain()
+    report = report_of(
+        graph, schedule, [measured_step(expected_step(graph, schedule), power_w=3.0)]
+    )
+    found = energies(report.actions[0].cost_key)
+    (right,) = found.activities
+    wrong = right.model_copy(update={"time_s": 2 * right.time_s})
+
+    def sentences(given: ActivityEnergies) -> list[str]:
+        stated = report.model_copy(update={"activity_energies": given})
+        return [s for s in remade_report(stated, graph, schedule)[1] if "activity" in s]
+
+    assert sentences(found) == []
+    sentence, *_ = sentences(found.model_copy(update={"activities": (wrong,)}))
+    assert "states activity_energies.activities[0].energy_j.median 0.006" in sentence
+
+
+def test_the_age_of_power_in_a_reading_adds_up_to_the_whole() -> None:
+    """The share is 0 at the age of the newest power, and 1 at that of the oldest."""
+    for response in (Response.held(0.01), Response.centred(0.01), Response.low_pass(50.0)):
+        ages_s = np.linspace(response.youngest_s, response.oldest_s, 101)
+        shares = response.reached(ages_s)
+        assert shares[0] == 0.0
+        assert shares[-1] == pytest.approx(1.0, abs=1e-3)
+        assert (np.diff(shares) >= -1e-12).all()
+
+
+def test_a_meter_that_does_not_say_what_a_reading_is_has_no_energies_of_operations() -> None:
+    times_s = np.arange(10) / 10
+    silent = Readings(0, times_s, times_s, np.ones(10, dtype=bool), response=None)
+    run = replay_record(
+        ExecutionPlan("nothing", 64, {}, (), ()),
+        Script("", NO_DATA, (), ()),
+        parse_replay(""),
+        b"",
+        None,
+        throttled=None,
+        is_measured=False,
+    )
+    for readings, reason in ((silent, "add integration_s to it"), (None, "has no meter")):
+        with pytest.raises(NotSeparable, match=reason):
+            usable_readings(replace(run, readings=readings))
