@@ -71,7 +71,7 @@ def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) ->
 
 
 def _circumstances(result: CellResult) -> dict[str, Any]:
-    """What replays of a cell state about board, compiler and program."""
+    """Board, compiler, meter and program, as the replays of a cell state them."""
     found: dict[str, Any] = {}
     for repetition in result.repetitions:
         board, build = repetition.board, repetition.build

@@ -25,9 +25,8 @@ from devices.documents.explain import choices
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
-from networks.exported import exported
 from networks.models import model_names
-from profiler.building.toolchain import EXECUTOR, KERNELS, read_sources, sources_hash
+from profiler.building.sources import EXECUTOR, KERNELS, read_sources, sources_hash
 from solver.options import Coverage
 
 _HASH_DIGITS = 16
@@ -206,6 +205,8 @@ def _kernels_sha256() -> str:
 def _network(choice: NetworkChoice, directory: Path, results: Results) -> NetworkLevel:
     if choice.model in model_names():
         return NetworkLevel(choice=choice, model=choice.model)
+    from networks.exported import exported
+
     path = Path(exported(str(directory / choice.model), results.networks))
     try:
         content = path.read_bytes()

@@ -12,18 +12,19 @@ from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from devices.description import Storage
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
 from devices.meters import Meter
 from devices.operation import Loss
-from devices.quantities import Count, Name, Positive, Seed
+from devices.quantities import Count, Name, Positive, Seed, StatedSlices
 from networks.kinds import Optimizer, Place
-from solver.baselines.registry import BASELINES
+from solver.baselines.names import BASELINE_NAMES
 from solver.options import Coverage, FormulationName, Order
-from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
+from solver.problem.quantities import parse_deadline_s, parse_ram_bytes, parse_slices
+from solver.requests.request import CodecWord
 
 AS_DESCRIBED = "as-described"
 """Name of the condition that changes nothing of a board's description."""
@@ -51,6 +52,10 @@ def _checked_deadline(word: str) -> str:
     return word
 
 
+def _slices(word: object) -> object:
+    return parse_slices(word) if isinstance(word, str) else word
+
+
 def _below_the_file(word: str) -> str:
     path = PurePosixPath(word)
     if path.is_absolute() or ".." in path.parts or word.startswith("~") or "\\" in word:
@@ -65,8 +70,16 @@ Slug: TypeAlias = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_le
 """Name that is also part of file names."""
 Word: TypeAlias = Annotated[Name, AfterValidator(_below_the_file)]
 """Name of something, or the path of a file below the directory of the campaign's file."""
+PlaceName: TypeAlias = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$", max_length=100)
+]
+"""Name of a labgrid place; neither an option of a program nor a pattern of several places."""
 RamWord: TypeAlias = Annotated[Name, AfterValidator(_checked_budget)]
 DeadlineWord: TypeAlias = Annotated[Name, AfterValidator(_checked_deadline)]
+
+
+SlicesWord: TypeAlias = Annotated[StatedSlices, BeforeValidator(_slices)]
+"""Limits of parts: bytes, a size such as ``64KiB``, or two (``64KiB:16KiB``)."""
 
 
 class BoardChoice(StrictModel):
@@ -74,17 +87,21 @@ class BoardChoice(StrictModel):
 
     ``device`` is a name of the catalogue or the path of a description. ``profile`` is the name of a
     published or measured profile, or the path of one: its schedules are solved and not run.
-    ``exclude`` may name boards by their ``tags``.
+    ``exclude`` may name boards by their ``tags``. ``place`` is the labgrid place that is acquired
+    while the board is used.
     """
 
     device: Word | None = None
     profile: Word | None = None
     tags: tuple[Slug, ...] = ()
+    place: PlaceName | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> BoardChoice:
         if (self.device is None) == (self.profile is None):
             raise ValueError("a board needs either device or profile")
+        if self.place is not None and self.profile is not None:
+            raise ValueError("place: a profile is not run, and needs no place")
         return self
 
 
@@ -130,6 +147,9 @@ class MethodChoice(StrictModel):
     """A method of finding schedules: ``joulewright`` with its options, or a baseline by name.
 
     ``time_limit_s`` holds for each schedule. ``label`` tells methods of the same name apart.
+    ``slices`` limit the parts of weights and activations; without it, all layers are whole.
+    ``codecs``: whether the backward pass reads codes of activations, as in ``solve``; absent:
+    ``none``.
     """
 
     method: Name
@@ -140,11 +160,13 @@ class MethodChoice(StrictModel):
     order: Order = "auto"
     paging: bool = True
     rematerialization: bool = True
+    slices: SlicesWord | None = None
+    codecs: CodecWord | None = None
 
     @model_validator(mode="after")
     def _known(self) -> MethodChoice:
-        if self.method != SOLVED and self.method not in BASELINES:
-            known = [SOLVED, *BASELINES]
+        if self.method != SOLVED and self.method not in BASELINE_NAMES:
+            known = [SOLVED, *BASELINE_NAMES]
             raise ValueError(f"no method {self.method!r}; {choices(self.method, known)}")
         own = {
             name
@@ -156,6 +178,11 @@ class MethodChoice(StrictModel):
                 f"{', '.join(sorted(own))}: only {SOLVED} has these options, {self.method} does not"
             )
         return self
+
+    @property
+    def has_codecs(self) -> bool:
+        """Whether steps with codecs are solved."""
+        return self.codecs not in (None, "none")
 
     @property
     def name(self) -> str:

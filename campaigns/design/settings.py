@@ -12,6 +12,7 @@ from campaigns.design.file import (
     BoardChoice,
     CampaignFile,
     Condition,
+    PlaceName,
     Slug,
     slug,
 )
@@ -27,11 +28,13 @@ class Setting(StrictModel):
     """A board under a condition, or a profile in place of a board.
 
     ``description`` has the condition's changes in it. Schedules for a ``profile`` are not run.
+    ``place`` is the labgrid place of the board.
     """
 
     board: Slug
     condition: Slug = AS_DESCRIBED
     tags: tuple[Slug, ...] = ()
+    place: PlaceName | None = None
     description: DeviceDescription | None = None
     profile: DeviceProfile | None = None
 
@@ -90,6 +93,7 @@ def _settings(
             board=slug(described.name),
             condition=condition.name,
             tags=choice.tags,
+            place=choice.place,
             description=_changed(described, condition),
         )
 

@@ -20,9 +20,10 @@ Every file is written completely or not at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from campaigns.design.cells import Cell, Design
 from campaigns.design.settings import Setting
@@ -38,6 +39,17 @@ from solver.problem.schedule import Schedule
 FILE, CELLS = "campaign.yaml", "cells.json"
 _REPLAYS = ("repetition-", "control-")
 _CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
+
+FilesOfCells: TypeAlias = Mapping[str, frozenset[str]]
+"""Names of files by the hash of their cell."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A campaign whose call begins: whether its cells are others than before, and their files."""
+
+    is_new: bool
+    files: FilesOfCells
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ class CampaignDirectory:
         return self.path / "profiles"
 
     def has_profile(self, setting: Setting) -> bool:
-        """Whether a profile of a board under a condition is there."""
+        """Whether the campaign has a profile of a board under this condition."""
         return any(self.profiles.glob(f"{setting.name}.*.yaml"))
 
     @property
@@ -68,38 +80,49 @@ class CampaignDirectory:
         """The cells. Raises ``DocumentError`` if the directory is not that of a campaign."""
         file = self.path / CELLS
         if not file.is_file():
-            raise DocumentError(f"{self.path}: not the directory of a campaign: {CELLS} is missing")
+            raise DocumentError(
+                f"{self.path}: not the directory of a campaign: {CELLS} is missing; give the name"
+                " of a campaign that was run, or its directory"
+            )
         return read_json(file, Design)
 
-    def begin(self, text: str, design: Design) -> bool:
-        """Write the campaign's file and its cells, and remove what a killed process left.
-
-        Returns whether the cells are others than before.
-        """
-        for file in self._unfinished():
-            file.unlink()
+    def begin(self, text: str, design: Design) -> Begun:
+        """Write the campaign's file and its cells, and remove what a killed process left."""
+        files = self._without_unfinished()
         write_atomically(self.path / FILE, text)
         cells, file = dump_json(design), self.path / CELLS
-        if file.is_file() and file.read_text() == cells:
-            return False
-        write_atomically(file, cells)
-        return True
+        is_new = not file.is_file() or file.read_text() != cells
+        if is_new:
+            write_atomically(file, cells)
+        return Begun(is_new, files)
 
-    def _unfinished(self) -> Iterator[Path]:
-        """Files that a process was writing when it was killed."""
+    def _without_unfinished(self) -> FilesOfCells:
+        """Remove files that a process was writing when it was killed; those of cells that stay."""
+        files: dict[str, frozenset[str]] = {}
         for directory, _, names in os.walk(self.path):
+            kept = []
             for name in names:
                 if name.startswith(".") and name != LOCK:
-                    yield Path(directory) / name
+                    Path(directory, name).unlink()
+                else:
+                    kept.append(name)
+            parent, of_cell = os.path.split(directory)
+            if parent == str(self._cells):
+                files[of_cell] = frozenset(kept)
+        return files
 
     def of(self, cell: Cell) -> Path:
         """Directory of a cell."""
-        return self.path / "cells" / cell.hash
+        return self._cells / cell.hash
 
-    def files(self) -> dict[str, frozenset[str]]:
+    @property
+    def _cells(self) -> Path:
+        return self.path / "cells"
+
+    def files(self) -> FilesOfCells:
         """Names of the files that exist, by the hash of the cell; without those being written."""
         try:
-            cells = [entry.path for entry in os.scandir(self.path / "cells")]
+            cells = [entry.path for entry in os.scandir(self._cells)]
         except FileNotFoundError:
             return {}
         return {os.path.basename(cell): frozenset(_names(cell)) for cell in cells}  # noqa: PTH119

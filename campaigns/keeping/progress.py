@@ -22,7 +22,7 @@ _EVERY_S = 1.0
 
 
 class BoardProgress(StrictModel):
-    """What is done and left of a board.
+    """The work of a campaign on one board: how much of it is done, and how much is left.
 
     ``finished`` of ``replays`` are done, as are ``solved`` of ``cells``; ``failed`` attempts were
     the last of their kind. ``activity`` is what it does now, since ``since_s`` seconds.

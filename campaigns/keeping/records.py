@@ -64,8 +64,9 @@ class SolvedCell(StrictModel):
 
     ``profile`` is the file of the profile, relative to the campaign's directory; absent if the
     profile is that of the setting. ``ram_bytes`` and ``deadline_s`` are what the cell's words mean
-    for its graph; ``unconstrained_*`` belong to the step that keeps everything. A baseline counts
-    RAM as a sum of bytes, so that its ``arena_bytes`` may exceed ``ram_bytes``.
+    for its graph; less RAM where the records that a firmware keeps of a schedule leave less of it,
+    which the note says. ``unconstrained_*`` belong to the step that keeps everything. A baseline
+    counts RAM as a sum of bytes, so that its ``arena_bytes`` may exceed ``ram_bytes``.
     ``predicted_operations`` were not measured; their costs are predicted from others.
     """
 

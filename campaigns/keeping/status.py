@@ -8,6 +8,7 @@ from pathlib import Path
 from campaigns.design.cells import Design
 from campaigns.keeping.directory import (
     CampaignDirectory,
+    FilesOfCells,
     count_replays,
     has_failures,
     is_solved,
@@ -74,7 +75,7 @@ def read_status(path: Path) -> CampaignStatus:
 
 
 def _board(
-    design: Design, files: dict[str, frozenset[str]], board: str, told: BoardProgress | None
+    design: Design, files: FilesOfCells, board: str, told: BoardProgress | None
 ) -> BoardStatus:
     names = [files.get(cell.hash, frozenset()) for cell in design.cells if cell.board == board]
     is_run = any(setting.is_run for setting in design.settings if setting.board == board)
@@ -90,7 +91,7 @@ def _board(
 
 
 def _failures(
-    directory: CampaignDirectory, design: Design, files: dict[str, frozenset[str]]
+    directory: CampaignDirectory, design: Design, files: FilesOfCells
 ) -> list[tuple[str, Failure]]:
     found: list[tuple[str, Failure]] = []
     for setting in design.settings:

@@ -23,20 +23,22 @@ from campaigns.design.file import CampaignFile
 from campaigns.design.settings import Setting
 from campaigns.keeping.directory import (
     CampaignDirectory,
+    FilesOfCells,
     count_replays,
-    has_replay,
     is_solved,
 )
 from campaigns.keeping.progress import CampaignProgress, ProgressFile
-from campaigns.keeping.records import Beginning, Circumstances, Phase, ReplayPlace
+from campaigns.keeping.records import Beginning, Phase, ReplayPlace
 from campaigns.running.attempts import Attempts, Shortfall
 from campaigns.running.lanes import BoardLane, settings_by_board, uses_of
-from campaigns.running.order import replays_in_order
 from campaigns.running.outcome import DIED, Busy, Failed, Interrupted, Outcome, Succeeded, attempted
+from campaigns.running.places import release_places
 from campaigns.running.profiling import ProfileJob, make_profile
+from campaigns.running.remaining import replays_of
 from campaigns.running.replaying import ReplayJob, run_replay
 from campaigns.running.solving import (
     CostedNetwork,
+    Found,
     SolveJob,
     costed_network,
     record_of,
@@ -48,7 +50,6 @@ from devices.errors import ExitCode, JoulewrightError
 from devices.profile import DeviceProfile
 from devices.results import Results
 from solver.pools import LastingPool, Pool, cluster_pool, lasting_pools
-from solver.problem.schedule import Schedule
 
 _POLL_S = 1.0
 _STOPPING_S = 20.0
@@ -160,7 +161,7 @@ class _Run:
     in_flight: dict[Future[Any], tuple[_Task, Beginning]] = field(default_factory=dict)
     profiles: dict[str, tuple[str | None, DeviceProfile]] = field(default_factory=dict)
     costed: dict[Hashable, CostedNetwork] = field(default_factory=dict)
-    files: dict[str, frozenset[str]] = field(default_factory=dict)
+    files: FilesOfCells = field(default_factory=dict)
 
     def run(self) -> RunResult:
         self.files = self.directory.files()
@@ -196,6 +197,7 @@ class _Run:
             left = {setting.name: self._unsolved(by_setting, setting) for setting in settings}
             self.lanes[board] = BoardLane(
                 board=board,
+                place=settings[0].place,
                 uses=uses_of(each.description for each in settings if each.description),
                 cells=cells,
                 pool=self.open_pool(1),
@@ -229,26 +231,17 @@ class _Run:
             if lane.replays is not None or not lane.is_solved:
                 continue
             repetitions, seed = self.design.repetitions, self.file.seed
-            with_schedule = [cell for cell in lane.cells if self._has_schedule(cell)]
-            planned = list(replays_in_order(with_schedule, lane.board, repetitions, seed))
-            missing = [
-                (cell, place) for cell, place in planned if not has_replay(self._files(cell), place)
-            ]
-            self.tally.done += len(planned) - len(missing) - lane.finished
-            self.tally.things += len(planned) - lane.replay_count
-            lane.replay_count, lane.finished = len(planned), len(planned) - len(missing)
-            lane.replays = deque(self._replay_job(cell, place) for cell, place in missing)
+            replays = replays_of(self.directory, lane.cells, repetitions, seed, self.files)
+            finished = replays.count - len(replays.missing)
+            self.tally.done += finished - lane.finished
+            self.tally.things += replays.count - lane.replay_count
+            lane.replay_count, lane.finished = replays.count, finished
+            lane.replays = deque(self._replay_job(cell, place) for cell, place in replays.missing)
 
     def _replay_job(self, cell: Cell, place: ReplayPlace) -> ReplayJob:
-        description = self.design.setting_of(cell).description
-        assert description is not None, "replays are planned for boards only"
-        return ReplayJob(cell, place, description, self.design.steps)
-
-    def _has_schedule(self, cell: Cell) -> bool:
-        if has_replay(self._files(cell), ReplayPlace(repetition=0)):
-            return True
-        solved = self.directory.solved(cell)
-        return solved is not None and solved.has_schedule
+        setting = self.design.setting_of(cell)
+        assert setting.description is not None, "replays are planned for boards only"
+        return ReplayJob(cell, place, setting.description, self.design.steps, setting.place)
 
     def _is_waiting(self) -> bool:
         """Whether a board will begin something after a pause."""
@@ -291,19 +284,20 @@ class _Run:
         except JoulewrightError as error:
             self._fail_solve(cell, Failed(str(error), error.exit_code, may_pass=False), began)
             return
-        self._submit(self.solver, _Solving(job, ("solve", cell.hash)), solve, job)
+        self._submit(self.solver, _Solving(job, ("solve", cell.hash)), solve, job.search)
 
     def _costed(self, cell: Cell) -> CostedNetwork:
         """The graph of a cell's network on its board; the last few are kept."""
         setting = self.design.setting_of(cell)
-        key = setting.name, cell.network, cell.batch
+        method = self.design.method_by_name[cell.method]
+        key = setting.name, cell.network, cell.batch, method.slices, method.codecs == "all"
         if key not in self.costed:
             if len(self.costed) >= _MOST_COSTED:
                 self.costed.clear()
             file, profile = self.profiles[setting.name]
             level, covers = self.design.network_by_name[cell.network], self.design.budget_covers
             self.costed[key] = costed_network(
-                level, cell.batch, profile, file, covers, self.results.schedules
+                level, cell.batch, profile, file, covers, method, self.results.schedules
             )
         return self.costed[key]
 
@@ -343,13 +337,13 @@ class _Run:
             outcome = Failed("its process was asked to end", ExitCode.INTERRUPTED, may_pass=True)
         match task:
             case _Profiling(lane, job, _):
-                lane.end()
+                self._end_on_board(lane)
                 if isinstance(outcome, Succeeded):
                     self._keep_profile(job, outcome.value)
                 else:
                     self._fail_profile(task, outcome, began)
             case _Replaying(lane, replay, _):
-                lane.end(outcome.value if isinstance(outcome, Succeeded) else None)
+                self._end_on_board(lane, outcome.value if isinstance(outcome, Succeeded) else None)
                 if isinstance(outcome, Succeeded):
                     lane.finished += 1
                     self.tally.finish_replay(f"{replay.place.stem} of {replay.cell}")
@@ -357,9 +351,15 @@ class _Run:
                     self._fail_replay(task, outcome, began)
             case _Solving(solving, _):
                 if isinstance(outcome, Succeeded):
-                    self._keep_schedule(solving, *outcome.value)
+                    self._keep_schedule(solving, outcome.value)
                 else:
                     self._fail_solve(solving.cell, outcome, began)
+
+    def _end_on_board(self, lane: BoardLane, replay_s: float | None = None) -> None:
+        lane.end(replay_s)
+        if not lane.has_work and lane.place is not None:
+            with suppress(BrokenExecutor):  # its end releases them, too
+                lane.pool.submit(release_places)
 
     def _wait_for_board(self, task: _Profiling | _Replaying, busy: Busy) -> None:
         lane = task.lane
@@ -384,13 +384,11 @@ class _Run:
         )
         self.tally.note(f"profile of {job.setting.name}")
 
-    def _keep_schedule(
-        self, job: SolveJob, schedule: Schedule, circumstances: Circumstances
-    ) -> None:
-        record = record_of(job, schedule, circumstances)
-        self.directory.keep_solved(job.costed.graph, schedule, record)
+    def _keep_schedule(self, job: SolveJob, found: Found) -> None:
+        record = record_of(job, found)
+        self.directory.keep_solved(job.graph(found), found.schedule, record)
         self._end_solve(job.cell)
-        self.tally.finish_solve(job.cell, circumstances.seconds, record.status)
+        self.tally.finish_solve(job.cell, found.circumstances.seconds, record.status)
 
     def _end_solve(self, cell: Cell) -> None:
         if cell.board in self.lanes:
@@ -414,6 +412,8 @@ class _Run:
             lane.pause(self.attempts.pause_s(task.key))
             return
         lane.failed += 1
+        if not failed.may_pass:
+            lane.leave_out(job.cell)
         self._give_up_if_unreachable(lane, failed)
 
     def _fail_solve(self, cell: Cell, failed: Failed, began: Beginning) -> None:

@@ -26,6 +26,8 @@ beside other work; or it is another machine."""
 class BoardLane:
     """A board with its process, and what is left to do for it in this call.
 
+    ``place`` is its labgrid place, which its process acquires.
+
     ``unsolved`` are the hashes of its cells without schedules. ``replays`` is None until all others
     have theirs: only then is their order known. ``finished`` of ``replay_count`` are done, which is
     the most that there may be before that. ``waits_for`` names the program that has the board, if
@@ -34,6 +36,7 @@ class BoardLane:
     """
 
     board: str
+    place: str | None
     uses: Uses
     cells: tuple[Cell, ...]
     pool: LastingPool
@@ -104,6 +107,11 @@ class BoardLane:
         assert self.replays is not None, "the replay was taken from them"
         same = sum(each.place.repetition == job.place.repetition for each in self.replays)
         self.replays.insert(same, job)
+
+    def leave_out(self, cell: Cell) -> None:
+        """Run the schedule of a cell no more in this call: it would be refused again."""
+        assert self.replays is not None, "one of them was refused"
+        self.replays = deque(job for job in self.replays if job.cell != cell)
 
     def give_up(self, reason: str) -> None:
         """Do nothing more with the board in this call."""

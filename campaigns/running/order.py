@@ -27,11 +27,10 @@ def replays_in_order(
     Yields:
         A cell and which of its replays; the same for the same arguments.
     """
-    known = sorted(cells, key=lambda cell: cell.hash)
+    known = sorted(cells, key=_hash)
     if not known:
         return
-    control = Random(f"{seed} {board} control").choice(known)  # noqa: S311
-    entries = [*((cell, False) for cell in known), (control, True)]
+    entries = [*((cell, False) for cell in known), (control_of(known, board, seed), True)]
     for repetition in range(repetitions):
         shuffled = list(entries)
         Random(f"{seed} {board} {repetition}").shuffle(shuffled)  # noqa: S311
@@ -40,3 +39,19 @@ def replays_in_order(
                 cell,
                 ReplayPlace(repetition=repetition, control=is_control, position=position),
             )
+
+
+def control_of(cells: Iterable[Cell], board: str, seed: int) -> Cell:
+    """The cell whose schedule runs twice in every repetition.
+
+    Args:
+        cells: Cells of the board that have schedules, at least one, in any order.
+        board: Name of the board.
+        seed: Seed of the campaign.
+    """
+    known = sorted(cells, key=_hash)
+    return Random(f"{seed} {board} control").choice(known)  # noqa: S311
+
+
+def _hash(cell: Cell) -> str:
+    return cell.hash

@@ -12,12 +12,20 @@ from types import FrameType
 from typing import Generic, ParamSpec, TypeAlias, TypeVar
 
 from devices.documents.readable import file_failure
-from devices.errors import BoardInUse, Defect, EngineFailed, ExitCode, JoulewrightError
+from devices.errors import (
+    BoardInUse,
+    BuildInterrupted,
+    Defect,
+    EngineFailed,
+    ExitCode,
+    JoulewrightError,
+)
 
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 
 _MAY_PASS = frozenset({ExitCode.BOARD_UNREACHABLE, ExitCode.MEASUREMENT_INVALID})
+_MAY_PASS_TOO = (BuildInterrupted, EngineFailed)
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,7 @@ def attempted(
     except Defect as error:
         return _defect(error)
     except JoulewrightError as error:
-        may_pass = error.exit_code in _MAY_PASS or isinstance(error, EngineFailed)
+        may_pass = error.exit_code in _MAY_PASS or isinstance(error, _MAY_PASS_TOO)
         return Failed(str(error), error.exit_code, may_pass)
     except OSError as error:
         return Failed(file_failure(error), ExitCode.USAGE, may_pass=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, takewhile
@@ -11,12 +11,22 @@ from statistics import fmean
 from campaigns.design.cells import Cell
 from campaigns.design.opening import OpenedCampaign
 from campaigns.design.settings import Setting
-from campaigns.keeping.directory import CampaignDirectory, has_replay, is_solved
+from campaigns.keeping.directory import (
+    CampaignDirectory,
+    FilesOfCells,
+    has_replay,
+    is_solved,
+)
 from campaigns.keeping.records import ReplayPlace
 from campaigns.running.profiling import ProfileJob, known_profile, preview
 from campaigns.running.solving import costed_network
+from devices.description import DeviceDescription
+from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile, EnergySource
 from devices.results import Results
+from devices.wear import Wear
+from replay.run_report import STEPS_PER_DAY
+from replay.runs import Subject, expected_wear, planned_execution, training_step_of
 
 _OVERHEAD_S = 10.0  # of a replay: compiling, connecting, copying
 _GUARDED_STEPS = 2
@@ -30,7 +40,8 @@ class BoardPreview:
     if a profile is known, or is what the board is. ``replays`` are those of cells that have or may
     get a schedule, without controls. ``replay_s``, ``energy_j`` and
     ``written_bytes`` are of all replays together, None if no profile and no replay tells them.
-    ``profile_written_bytes`` are those of measuring the storage.
+    ``profile_written_bytes`` are those of measuring the storage. ``wear`` is that of the schedule
+    that writes the most in a step, among those that are known; None if none of them pages.
     """
 
     setting: str
@@ -44,6 +55,7 @@ class BoardPreview:
     energy_j: float | None
     energy_source: EnergySource | None
     written_bytes: int | None
+    wear: Wear | None
 
 
 def preview_campaign(
@@ -69,7 +81,7 @@ def _preview(
     opened: OpenedCampaign,
     setting: Setting,
     directory: CampaignDirectory,
-    files: dict[str, frozenset[str]],
+    files: FilesOfCells,
     results: Results,
 ) -> BoardPreview:
     design = opened.design
@@ -100,14 +112,31 @@ def _preview(
         energy_j=energy_j,
         energy_source=None if profile is None else profile.energy_source,
         written_bytes=written_bytes,
+        wear=None if setting.description is None else _wear(setting.description, cells, directory),
     )
+
+
+def _wear(
+    description: DeviceDescription, cells: Iterable[Cell], directory: CampaignDirectory
+) -> Wear | None:
+    """Wear of the storage by the schedule that writes the most in a step, if it can be run."""
+    solved = (each for cell in cells if (each := directory.solved(cell)) is not None)
+    worst = max(solved, key=lambda each: each.bytes_written_to_storage or 0, default=None)
+    if worst is None or not worst.bytes_written_to_storage:
+        return None
+    graph, schedule = directory.schedule(worst.cell)
+    try:
+        subject = Subject(description, training_step_of(graph), graph, schedule)
+        return expected_wear(planned_execution(subject), description, STEPS_PER_DAY)
+    except JoulewrightError:  # such as a plan that does not fit, which the run will report
+        return None
 
 
 def _missing_replays(
     opened: OpenedCampaign,
     cell: Cell,
     directory: CampaignDirectory,
-    files: dict[str, frozenset[str]],
+    files: FilesOfCells,
 ) -> int:
     """Replays of a cell that are left, controls excepted; all if it may have a schedule."""
     names = files.get(cell.hash, frozenset())
@@ -126,7 +155,7 @@ def _replays(
     missing: Mapping[Cell, int],
     profile: DeviceProfile,
     directory: CampaignDirectory,
-    files: dict[str, frozenset[str]],
+    files: FilesOfCells,
 ) -> tuple[float, float, int]:
     """Seconds, joules and written bytes of the replays that are left.
 
@@ -134,17 +163,18 @@ def _replays(
     """
     design = opened.design
     steps = 4 * design.steps + _GUARDED_STEPS
-    kept: dict[tuple[str, int | None], tuple[float, float]] = {}
+    kept: dict[Hashable, tuple[float, float]] = {}
     total_s, total_j, total_bytes = 0.0, 0.0, 0
     for cell, left in missing.items():
         if left == 0:
             continue
         names = files.get(cell.hash, frozenset())
         solved = directory.solved(cell) if is_solved(names) else None
-        key = cell.network, cell.batch
+        method = design.method_by_name[cell.method]
+        key = cell.network, cell.batch, method.slices, method.codecs == "all"
         if key not in kept:
             level, covers = design.network_by_name[cell.network], design.budget_covers
-            costed = costed_network(level, cell.batch, profile, None, covers)
+            costed = costed_network(level, cell.batch, profile, None, covers, method)
             kept[key] = costed.kept.time_s, costed.kept.energy_j
         time_s, energy_j = kept[key]
         if solved is not None and solved.time_s is not None and solved.energy_j is not None:

@@ -7,29 +7,20 @@ from dataclasses import dataclass
 from campaigns.design.cells import Cell
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.records import Beginning, Circumstances, Repetition, ReplayPlace
+from campaigns.running.places import at_place
 from devices.description import DeviceDescription
-from replay.expectation import expected_step
-from replay.run_report import run_report
-from replay.runs import (
-    Subject,
-    planned_execution,
-    replay_schedule,
-    training_on,
-    training_step_of,
-)
-
-_SEED = 0  # of initial values and samples: those of the command `run`
-_STEPS_PER_DAY = 1000.0
+from replay.run_report import run_schedule
 
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """One replay of a cell's schedule."""
+    """One replay of a cell's schedule. ``labgrid_place`` is that of its board."""
 
     cell: Cell
     place: ReplayPlace
     description: DeviceDescription
     steps: int
+    labgrid_place: str | None = None
 
 
 def run_replay(job: ReplayJob, directory: CampaignDirectory, attempt: int) -> float:
@@ -48,13 +39,9 @@ def run_replay(job: ReplayJob, directory: CampaignDirectory, attempt: int) -> fl
     """
     began = Beginning()
     graph, schedule = directory.schedule(job.cell)
-    subject = Subject(job.description, training_step_of(graph), graph, schedule)
-    planned_execution(subject)
-    training = training_on(subject.step, None, job.steps, _SEED)
-    expected = expected_step(graph, schedule)
-    replayed = replay_schedule(subject, training, expected.time_s.median, lambda _activity: None)
     name = str(directory.schedule_file(job.cell).relative_to(directory.path))
-    report = run_report(subject, name, replayed, expected, _SEED, _STEPS_PER_DAY)
+    with at_place(job.labgrid_place):
+        report = run_schedule(job.description, graph, schedule, job.steps, name=name)
     circumstances = Circumstances.since(began)
     repetition = Repetition.of(job.cell, job.place, report, circumstances, attempt=attempt)
     directory.keep_repetition(repetition, report)

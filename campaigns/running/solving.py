@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from campaigns.design.cells import Cell, Design, NetworkLevel
@@ -13,6 +14,7 @@ from campaigns.keeping.records import Beginning, Circumstances, SolvedCell
 from campaigns.running.profiling import step_of
 from devices.errors import InputError
 from devices.profile import DeviceProfile
+from replay.board_ram import BoardRam
 from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
@@ -22,7 +24,10 @@ from solver.problem.graph import CostedGraph
 from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
 from solver.problem.schedule import Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
-from solver.solving.solving import solve_graph
+from solver.requests.choice import cheapest
+from solver.requests.codecs import with_offered_codecs
+from solver.requests.subjects import SolveSubject
+from solver.solving.shared_ram import solve_in_shared_ram
 
 
 @dataclass(frozen=True)
@@ -30,14 +35,13 @@ class CostedNetwork:
     """A network's costed graph on one board, and its step with nothing recomputed or paged.
 
     ``profile`` is the file that the costs are from, relative to the campaign's directory; None for
-    a profile that the design states in full. Costs of ``predicted`` operations were not measured.
-    ``known`` are schedules that ``solve`` has written for the same graph.
+    a profile that the design states in full. ``known`` are schedules that ``solve`` has written for
+    the same graph.
     """
 
-    graph: CostedGraph
+    subject: SolveSubject
     kept: Replay
     profile: str | None
-    predicted: int
     known: tuple[Schedule, ...]
 
 
@@ -47,17 +51,24 @@ def costed_network(
     profile: DeviceProfile,
     file: str | None,
     covers: Coverage,
+    method: MethodChoice,
     known_in: Path | None = None,
 ) -> CostedNetwork:
     """Cost a network's training step, and look for schedules of it in the directory ``known_in``.
 
+    Layers are whole or in slices, as the method asks; the step has codecs if it asks for nothing
+    else.
+
     Raises:
         InputError: The network cannot be built, or the profile does not cover it.
     """
-    costing = cost_graph(step_of(level, batch, level.choice.parameters_in), profile)
+    home = level.choice.parameters_in
+    step = step_of(level, batch, home, method.slices, codecs=method.codecs == "all")
+    costing = cost_graph(step, profile)
+    subject = SolveSubject(costing.graph, profile, costing.predicted, step)
     kept = replay(costing.graph, keep_everything(costing.graph), covers)
     known = () if known_in is None else tuple(_schedules_of(costing.graph, known_in))
-    return CostedNetwork(costing.graph, kept, file, len(costing.predicted), known)
+    return CostedNetwork(subject, kept, file, known)
 
 
 def _schedules_of(graph: CostedGraph, directory: Path) -> Iterator[Schedule]:
@@ -70,18 +81,35 @@ def _schedules_of(graph: CostedGraph, directory: Path) -> Iterator[Schedule]:
 
 
 @dataclass(frozen=True)
-class SolveJob:
-    """The search for a cell's schedule.
+class Search:
+    """The search for a cell's schedule, which another process does.
 
-    ``budget`` is what the cell's words mean for the graph. A schedule that is ``known`` is not
+    ``subjects`` are the ways to take the step. A schedule of the first that is ``known`` is not
     searched again.
     """
 
-    cell: Cell
     method: MethodChoice
-    costed: CostedNetwork
+    subjects: tuple[SolveSubject, ...]
     budget: Budget
     known: Schedule | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found: a schedule of the subject with this ``number``, counted from 0."""
+
+    number: int
+    schedule: Schedule
+    circumstances: Circumstances
+
+
+@dataclass(frozen=True)
+class SolveJob:
+    """A cell that is to be solved."""
+
+    cell: Cell
+    costed: CostedNetwork
+    search: Search
 
     @classmethod
     def of(cls, cell: Cell, design: Design, costed: CostedNetwork) -> SolveJob:
@@ -100,32 +128,43 @@ class SolveJob:
             paging=method.paging,
             rematerialization=method.rematerialization,
         )
-        return cls(cell, method, costed, budget, _known_schedule(costed.known, budget, method))
+        subjects: tuple[SolveSubject, ...] = (costed.subject,)
+        if method.codecs == "auto":
+            subjects = with_offered_codecs(subjects, budget)
+        known = _known_schedule(costed, budget, method) if len(subjects) == 1 else None
+        return cls(cell, costed, Search(method, subjects, budget, known))
+
+    def graph(self, found: Found) -> CostedGraph:
+        """The graph of a schedule that was found."""
+        return self.search.subjects[found.number].graph
 
 
-def _known_schedule(
-    known: tuple[Schedule, ...], budget: Budget, method: MethodChoice
-) -> Schedule | None:
-    """A schedule for the same budget that is as good as asked."""
+def _known_schedule(costed: CostedNetwork, budget: Budget, method: MethodChoice) -> Schedule | None:
+    """A schedule for the same budget that is as good as asked and fits on the board."""
     if method.method != SOLVED or (method.formulation, method.order) != ("auto", "auto"):
         return None
-    for schedule in known:
-        is_same = schedule.budget == budget and schedule.robustness is None
+    ram = BoardRam.of(costed.subject)
+    for schedule in costed.known:
+        asked = schedule.budget
+        if schedule.asked_ram_bytes is not None:
+            asked = asked.model_copy(update={"ram_bytes": schedule.asked_ram_bytes})
+        use = None if ram is None else ram.use(schedule)
+        is_same = asked == budget and schedule.robustness is None and (use is None or use.fits)
         if is_same and schedule.gap is not None and schedule.gap <= method.gap:
             return schedule
     return None
 
 
-def solve(job: SolveJob) -> tuple[Schedule, Circumstances]:
+def solve(search: Search) -> Found:
     """Find the schedule of a cell, in one thread.
 
     Raises:
         EngineFailed: The process of an engine failed, and no schedule was found.
     """
     began = Beginning()
-    if job.known is not None:
-        return job.known, Circumstances.since(began)
-    method, graph = job.method, job.costed.graph
+    if search.known is not None:
+        return Found(0, search.known, Circumstances.since(began))
+    method, subjects, number = search.method, search.subjects, 0
     if method.method == SOLVED:
         options = SolverOptions(
             formulation=method.formulation,
@@ -134,31 +173,45 @@ def solve(job: SolveJob) -> tuple[Schedule, Circumstances]:
             threads=1,
             time_limit_s=method.time_limit_s,
         )
-        schedule = solve_graph(graph, job.budget, options)
+        chosen, schedule, _ = cheapest(subjects, search.budget, options, ram_of=BoardRam.of)
+        number = subjects.index(chosen)
     else:
-        schedule = schedule_by_baseline(graph, job.budget, method.method, method.time_limit_s)
-    return schedule, Circumstances.since(began)
+        *_, schedule = solve_in_shared_ram(
+            partial(_by_baseline, subjects[0].graph, method),
+            search.budget,
+            method.time_limit_s,
+            BoardRam.of(subjects[0]),
+        )
+    return Found(number, schedule, Circumstances.since(began))
 
 
-def record_of(job: SolveJob, schedule: Schedule, circumstances: Circumstances) -> SolvedCell:
+def _by_baseline(
+    graph: CostedGraph, method: MethodChoice, budget: Budget, _seconds: float | None
+) -> Schedule:
+    """Schedule of a published method; with less time, it would be another method."""
+    return schedule_by_baseline(graph, budget, method.method, method.time_limit_s)
+
+
+def record_of(job: SolveJob, found: Found) -> SolvedCell:
     """The record of a solved cell."""
-    kept, budget = job.costed.kept, job.budget
+    kept, budget, schedule = job.costed.kept, job.search.budget, found.schedule
+    graph = job.graph(found)
     actions = schedule.actions
-    played = replay(job.costed.graph, actions, budget.covers) if actions else None
+    played = replay(graph, actions, budget.covers) if actions else None
     moments = () if played is None else played.moments
     return SolvedCell(
         cell=job.cell,
-        graph=job.costed.graph.name,
-        graph_sha256=job.costed.graph.sha256,
+        graph=graph.name,
+        graph_sha256=graph.sha256,
         profile=job.costed.profile,
-        energy_source=job.costed.graph.energy_source,
-        ram_bytes=budget.ram_bytes,
+        energy_source=graph.energy_source,
+        ram_bytes=min(budget.ram_bytes, schedule.budget.ram_bytes),
         covers=budget.covers,
         deadline_s=budget.deadline_s,
         unconstrained_peak_bytes=kept.peak_bytes,
         unconstrained_energy_j=kept.energy_j,
         unconstrained_time_s=kept.time_s,
-        predicted_operations=job.costed.predicted,
+        predicted_operations=len(job.search.subjects[found.number].predicted),
         status=schedule.status,
         energy_j=schedule.energy_j,
         energy_bound_j=schedule.energy_bound_j,
@@ -173,5 +226,5 @@ def record_of(job: SolveJob, schedule: Schedule, circumstances: Circumstances) -
         page_ins=sum(isinstance(each, PageIn) for each in actions) if actions else None,
         smallest_ram_bytes=schedule.smallest_ram_bytes,
         note="; ".join(schedule.notes) or None,
-        circumstances=circumstances,
+        circumstances=found.circumstances,
     )

@@ -28,7 +28,8 @@ class Repetition:
 def repetition_of(results: CampaignResults) -> Repetition:
     """Write a campaign's file anew, so that it names only files beside it.
 
-    Boards of the catalogue keep their names, so that each lab reaches its own.
+    Boards of the catalogue keep their names, so that each lab reaches its own. Places of this lab
+    are left out.
     """
     files: dict[str, bytes] = {}
     left_out: list[str] = []
@@ -70,7 +71,7 @@ def _boards(
             files[name] = dump_yaml(setting.profile).encode()
             yield BoardChoice(profile=name, tags=choice.tags)
         elif choice.device in catalog_names():
-            yield choice
+            yield choice.model_copy(update={"place": None})
         else:
             assert setting.description is not None, "a board has a profile or a description"
             name = f"boards/{setting.board}.yaml"

@@ -12,6 +12,8 @@ from campaigns.running.outcome import Busy, Failed, Interrupted, Succeeded, atte
 from devices.errors import (
     BoardInUse,
     BoardUnreachable,
+    BuildFailed,
+    BuildInterrupted,
     EngineFailed,
     InputError,
     MeasurementInvalid,
@@ -34,6 +36,8 @@ def test_a_result_is_returned() -> None:
         (BoardUnreachable("gone"), 3, True),
         (MeasurementInvalid("void"), 4, True),
         (EngineFailed("killed"), 1, True),
+        (BuildInterrupted("the compiler was killed"), 2, True),
+        (BuildFailed("an error in a source"), 2, False),
         (OSError(28, "No space left on device", "file"), 2, True),
         (InputError("wrong"), 2, False),
         (RequestRefused("unsafe"), 2, False),

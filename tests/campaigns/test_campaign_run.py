@@ -27,10 +27,18 @@ from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
 from devices.claims.claim import claim_by_name, sole_user
 from devices.documents.document import dump_yaml
+from devices.library import resolve_profile
+from devices.profile import BoardIdentity
+from devices.quantities import Slices
 from devices.results import Results
+from profiler.building.plan_memory import firmware_ram_bytes
+from replay.lowering.lowering import lower
+from replay.runs import planned_workspace, training_step_of
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
+from tests.support.campaigns import campaign_with_replays
+from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
 
@@ -164,6 +172,72 @@ def test_a_dry_run_says_what_is_left_and_touches_nothing(
     assert m3["profile_s"] > 0
     assert m3["profile_written_bytes"] > 0
     assert not Path("results").exists()
+
+
+def test_a_dry_run_says_how_long_the_storage_lasts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    storage = {
+        "medium": "sd",
+        "path": ".",
+        "page_bytes": 4096,
+        "capacity_bytes": 1 << 30,
+        "endurance_cycles": 1000,
+    }
+    Path("results").mkdir()
+    Path("results/bench.yaml").write_text(dump_yaml(describe(storage=storage)))
+    campaign_with_replays(
+        Results(), boards=["bench.yaml"], methods=["page-everything"], ram_budgets=["100%"]
+    )
+    assert run("run", "results/tried.yaml", "--dry-run", "--json") == 0
+    (board,) = json.loads(capsys.readouterr().out)["boards"]
+    wear = board["wear"]
+    a_day = wear["written_bytes_per_step"] * wear["steps_per_day"]
+    assert a_day > 0
+    assert wear["years"] == pytest.approx(1000 * (1 << 30) / a_day / 365.25)
+    assert run("run", "results/tried.yaml", "--dry-run") == 0
+    assert f"it lasts at most {wear['years']:.3g} years" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_slices_and_codecs_are_options_of_a_method() -> None:
+    solved = {"method": "joulewright", "time_limit_s": 20}
+    options = [{}, {"slices": "1KiB"}, {"codecs": "all"}, {"codecs": "auto"}]
+    methods = [{**solved, "label": f"way-{number}", **each} for number, each in enumerate(options)]
+    words = {"batches": [1], "ram_budgets": ["100%"], "boards": [{"profile": "m4"}]}
+    assert run("run", write(PUBLISHED, networks=["digits"], methods=methods, **words)) == 0
+    cells = read_campaign(DIRECTORY).cells
+    whole, sliced, coded, either = (result.schedule()[0] for result in cells)
+    origins = [graph.origin for graph in (whole, sliced, coded)]
+    assert [each and each.slices for each in origins] == [None, Slices(1024), None]
+    assert [each and each.codecs for each in origins] == [None, None, True]
+    energies_j = [result.solved and result.solved.energy_j for result in cells]
+    assert either in (whole, coded)
+    assert energies_j[3] == energies_j[0]
+    assert len(sliced.ops) > len(whole.ops)
+
+
+@pytest.mark.slow
+def test_schedules_for_a_microcontroller_leave_room_for_its_records_of_them() -> None:
+    published, usable_bytes = resolve_profile("m4"), 10_000
+    board = BoardIdentity(
+        model="Small", memory_bytes=1 << 14, available_bytes=usable_bytes, shares_ram=True
+    )
+    Path("small.yaml").write_text(dump_yaml(published.changed(name="small", board=board)))
+    words = {"networks": ["digits"], "batches": [1], "ram_budgets": ["100%"]}
+    methods = [{"method": "joulewright", "time_limit_s": 6}, "page-everything", "keep-everything"]
+    small = {"boards": [{"profile": "small.yaml"}], **words, "methods": methods}
+    assert run("run", write(PUBLISHED, **small)) == 0
+    ours, paging, keeping = read_campaign(DIRECTORY).cells
+    assert [cell.state for cell in (ours, paging, keeping)] == ["done", "done", "no schedule"]
+    for cell in (ours, keeping):
+        assert cell.solved is not None
+        assert "the firmware keeps about such a schedule" in (cell.solved.note or "")
+    for cell in (ours, paging):
+        graph, schedule = cell.schedule()
+        step = training_step_of(graph)
+        plan = lower(step, graph, schedule, planned_workspace(step, graph))
+        assert plan.arena_bytes + firmware_ram_bytes(plan, 1) <= usable_bytes
 
 
 def test_a_running_campaign_has_its_directory_to_itself_and_status_names_its_process(
@@ -309,11 +383,7 @@ def test_a_board_that_another_program_uses_is_waited_for() -> None:
     waited: list[str] = []
 
     def release_once_waited_for() -> None:
-        def waits() -> bool:
-            progress = read_progress(DIRECTORY)
-            return progress is not None and progress.boards[0].waits_for is not None
-
-        if eventually(waits, within_s=100):
+        if eventually(_waits, within_s=100):
             waited.append("for the board")
         claim.release()
 
@@ -325,6 +395,35 @@ def test_a_board_that_another_program_uses_is_waited_for() -> None:
     assert done.shortfalls == ()
     (result,) = read_campaign(DIRECTORY).cells
     assert (result.state, result.failures) == ("done", ())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_a_labgrid_place_is_waited_for_and_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "places" / "desk"
+    place.parent.mkdir()
+    place.write_text("there/else")
+    monkeypatch.setenv("LG_COORDINATOR", str(place.parent))
+    monkeypatch.setenv("PATH", f"{ROOT / 'tests' / 'support'}:{os.environ['PATH']}")
+    boards = [{"device": "bench.yaml", "place": "desk"}]
+    write(ON_BENCH, boards=boards, repetitions=1, methods=["keep-everything"])
+    here = str(tmp_path)
+    words = ("campaign", "run", f"{here}/tried.yaml", "--results", f"{here}/results")
+    with started_as_by_a_shell(cli.__file__, *words) as (process, _mark):
+        assert eventually(_waits, within_s=200)
+        place.write_text("")
+        assert eventually(lambda: bool(place.read_text()), within_s=100)
+        assert process.wait(300) == 0
+    assert eventually(lambda: not place.read_text())
+    (result,) = read_campaign(DIRECTORY).cells
+    assert (result.state, result.failures) == ("done", ())
+
+
+def _waits() -> bool:
+    progress = read_progress(DIRECTORY)
+    return progress is not None and progress.boards[0].waits_for is not None
 
 
 def _kill_first_replay() -> None:
@@ -417,6 +516,27 @@ def test_a_campaign_that_is_ended_while_a_board_measures_leaves_no_process_and_g
     (result,) = read_campaign(DIRECTORY).cells
     assert result.state == "done"
     assert not result.failures  # to be ended with the campaign is no failure of the board
+
+
+@pytest.mark.slow
+def test_a_network_that_is_too_large_for_a_board_ends_no_other() -> None:
+    memory = {"ram_bytes": 64 << 10}
+    small = describe(nominal_power_w=10.0, memory=memory)
+    Path("small.yaml").write_text(dump_yaml(small))
+    networks = ["digits", "autoencoder"]
+    assert run("run", write(ON_BENCH, boards=["small.yaml"], networks=networks)) == 2
+    by_network = {
+        (result.cell.network, result.cell.method): result
+        for result in read_campaign(DIRECTORY).cells
+    }
+    kept, refused = (
+        by_network["digits", "keep-everything"],
+        by_network["autoencoder", "keep-everything"],
+    )
+    assert kept.state == "done"
+    assert refused.state == "failed"
+    (failure,) = refused.failures  # of four replays: the others would be refused, too
+    assert "of RAM for training" in failure.reason
 
 
 @pytest.mark.emulated

@@ -1,0 +1,96 @@
+"""Cells and replays of a campaign that are left to do, by the names of the files that exist.
+
+Nothing that searches or measures is imported here, so that a finished campaign is recognised
+quickly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from campaigns.design.cells import Cell, Design
+from campaigns.keeping.directory import CampaignDirectory, FilesOfCells, has_replay, is_solved
+from campaigns.keeping.records import ReplayPlace
+from campaigns.running.order import control_of, replays_in_order
+
+
+@dataclass(frozen=True)
+class Replays:
+    """The replays of a board: how many there are, and those that are not finished, in order."""
+
+    count: int
+    missing: tuple[tuple[Cell, ReplayPlace], ...]
+
+
+def is_finished(
+    directory: CampaignDirectory, design: Design, seed: int, files: FilesOfCells
+) -> bool:
+    """Whether every cell is solved and every schedule was run as often as asked.
+
+    Args:
+        directory: The campaign.
+        design: Its cells.
+        seed: Its seed.
+        files: The files that exist.
+
+    Raises:
+        DocumentError: A file of the campaign is damaged.
+    """
+    if not all(is_solved(files.get(cell.hash, frozenset())) for cell in design.cells):
+        return False
+    by_board: dict[str, list[Cell]] = {}
+    for cell in design.cells:
+        if design.setting_of(cell).is_run:
+            by_board.setdefault(cell.board, []).append(cell)
+    return not any(
+        replays_of(directory, cells, design.repetitions, seed, files).missing
+        for cells in by_board.values()
+    )
+
+
+def replays_of(
+    directory: CampaignDirectory,
+    cells: Sequence[Cell],
+    repetitions: int,
+    seed: int,
+    files: FilesOfCells,
+) -> Replays:
+    """The replays of a board whose cells are solved.
+
+    Raises:
+        DocumentError: A file of the campaign is damaged.
+    """
+    known = [cell for cell in cells if _has_schedule(directory, cell, files)]
+    if not known:
+        return Replays(0, ())
+    board, count = known[0].board, repetitions * (len(known) + 1)
+    if _are_run(known, control_of(known, board, seed), repetitions, files):
+        return Replays(count, ())
+    missing = (
+        (cell, place)
+        for cell, place in replays_in_order(known, board, repetitions, seed)
+        if not has_replay(files.get(cell.hash, frozenset()), place)
+    )
+    return Replays(count, tuple(missing))
+
+
+def _are_run(cells: Sequence[Cell], control: Cell, repetitions: int, files: FilesOfCells) -> bool:
+    """Whether no replay is missing, without the order in which they are run."""
+    runs, controls = (
+        {
+            f"{ReplayPlace(repetition=number, control=again).stem}.json"
+            for number in range(repetitions)
+        }
+        for again in (False, True)
+    )
+    return controls <= files.get(control.hash, frozenset()) and all(
+        runs <= files.get(cell.hash, frozenset()) for cell in cells
+    )
+
+
+def _has_schedule(directory: CampaignDirectory, cell: Cell, files: FilesOfCells) -> bool:
+    if has_replay(files.get(cell.hash, frozenset()), ReplayPlace(repetition=0)):
+        return True
+    solved = directory.solved(cell)
+    return solved is not None and solved.has_schedule

@@ -1,0 +1,101 @@
+"""What of a campaign is left to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cli
+from campaigns.design.cells import Design
+from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.records import ReplayPlace
+from campaigns.running.order import replays_in_order
+from campaigns.running.remaining import is_finished, replays_of
+from devices.results import Results
+from solver.baselines.names import BASELINE_NAMES
+from solver.baselines.registry import BASELINES
+from tests.support.campaigns import campaign_with_replays
+
+SEED, REPETITIONS = 0, 2
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDirectory:
+    """A campaign with two repetitions of every schedule, without controls."""
+    return campaign_with_replays(Results(tmp_path_factory.mktemp("results")))
+
+
+def all_replays(design: Design, directory: CampaignDirectory) -> list[tuple[str, ReplayPlace]]:
+    cells = []
+    for cell in design.cells:
+        solved = directory.solved(cell)
+        if solved is not None and solved.has_schedule:
+            cells.append(cell)
+    planned = replays_in_order(cells, "local", REPETITIONS, SEED)
+    return [(cell.hash, place) for cell, place in planned]
+
+
+def files_with(
+    design: Design, replays: list[tuple[str, ReplayPlace]]
+) -> Mapping[str, frozenset[str]]:
+    names = {cell.hash: {"cell.json"} for cell in design.cells}
+    for of_cell, place in replays:
+        names[of_cell] |= {f"{place.stem}.json", f"{place.stem}.replay.json"}
+    return {of_cell: frozenset(found) for of_cell, found in names.items()}
+
+
+@given(data=st.data())
+def test_exactly_the_replays_without_a_file_are_left(
+    campaign: CampaignDirectory, data: st.DataObject
+) -> None:
+    design = campaign.design()
+    planned = all_replays(design, campaign)
+    done = [each for each in planned if data.draw(st.booleans())]
+    files = files_with(design, done)
+    found = replays_of(campaign, design.cells, REPETITIONS, SEED, files)
+    assert found.count == len(planned)
+    assert [(cell.hash, place) for cell, place in found.missing] == [
+        each for each in planned if each not in done
+    ]
+    assert is_finished(campaign, design, SEED, files) == (len(done) == len(planned))
+
+
+def test_a_campaign_with_an_unsolved_cell_is_not_finished(campaign: CampaignDirectory) -> None:
+    design = campaign.design()
+    files = dict(files_with(design, all_replays(design, campaign)))
+    assert is_finished(campaign, design, SEED, files)
+    del files[design.cells[-1].hash]
+    assert not is_finished(campaign, design, SEED, files)
+
+
+def test_names_of_baselines_are_those_of_the_registry() -> None:
+    assert tuple(BASELINES) == BASELINE_NAMES
+
+
+@pytest.mark.slow
+def test_a_finished_campaign_is_recognised_without_solver_and_profiler(tmp_path: Path) -> None:
+    """10,000 cells are recognised in little more than the time that the parser takes."""
+    (tmp_path / "tried.yaml").write_text(
+        "{schema: campaign/1, name: tried, boards: [{profile: m4}], networks: [linear],"
+        " ram_budgets: [100%], methods: [keep-everything]}"
+    )
+    run = [sys.executable, cli.__file__, "campaign", "run", "tried.yaml"]
+    subprocess.run(run, cwd=tmp_path, check=True, timeout=300)
+    imported = subprocess.run(
+        [sys.executable, "-X", "importtime", *run[1:]],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "nothing is left to do" in imported.stdout
+    loaded = {line.rpartition("|")[2].strip() for line in imported.stderr.splitlines()}
+    assert "campaigns.design.cells" in loaded
+    assert not loaded & {"solver.solving.solving", "profiler.run.run", "networks.exported", "scipy"}
