@@ -2,8 +2,8 @@
 """Joulewright's command line.
 
 Commands: ``profile``, ``check``, ``solve``, ``run``, ``tune``, ``export``, ``sweep``,
-``campaign``, ``plot``, ``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each command imports
-its modules only when it runs.
+``campaign``, ``serve``, ``plot``, ``diff``, ``flash``, ``lab``, ``devices``, ``models``. Each
+command imports its modules only when it runs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from devices.errors import InputError
 from devices.operation import Loss
@@ -13,13 +13,15 @@ from devices.results import Results
 from networks.kinds import Optimizer, Place
 from networks.rates import RateSchedule
 from solver.options import Coverage, SolverOptions
+from solver.requests.request import DEFAULT_MODEL, DEFAULT_OPTIMIZER, CodecWord, ProfiledModel
+
+if TYPE_CHECKING:
+    from devices.quantities import Slices  # imports pydantic, which takes time
 
 _MOST_WHOLE = 2**31 - 1
 Number = TypeVar("Number", int, float)
 
 DEFAULT_BATCH = 1
-DEFAULT_MODEL = "resnet18_cifar"
-DEFAULT_OPTIMIZER: Optimizer = "sgd"
 
 
 def add_json(parser: ArgumentParser) -> None:
@@ -100,6 +102,28 @@ def _add_choices_of_file(parser: ArgumentParser) -> None:
     )
 
 
+def profiled_model(namespace: Namespace, *, strict: bool, codecs: CodecWord) -> ProfiledModel:
+    """The network that the options of :func:`add_network_of_profile` and ``--slices`` ask for.
+
+    Its profile is empty if ``--profile`` may be left out and is. ``strict`` and ``codecs`` as for
+    :class:`~solver.requests.request.ProfiledModel`.
+    """
+    return ProfiledModel(
+        profile=namespace.profile or "",
+        model=namespace.model,
+        batch=namespace.batch,
+        optimizer=namespace.optimizer,
+        parameters_in=namespace.parameters_in,
+        loss=namespace.loss,
+        train=selection(namespace),
+        accumulate=namespace.accumulate,
+        slices=namespace.slices or "auto",
+        codecs=codecs,
+        lora=namespace.lora,
+        strict=strict,
+    )
+
+
 def add_network_of_profile(parser: ArgumentParser) -> None:
     """Add the options that replace the profile's network; each is None unless given."""
     parser.add_argument(
@@ -131,12 +155,12 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
     )
 
 
-def slice_bytes(text: str) -> int:
-    """Parse the size of a slice, such as 64KiB."""
-    from solver.problem.quantities import QuantityError, parse_slice_bytes
+def slices(text: str) -> Slices:
+    """Parse slices, such as 64KiB or 64KiB:16KiB."""
+    from solver.problem.quantities import QuantityError, parse_slices
 
     try:
-        return parse_slice_bytes(text)
+        return parse_slices(text)
     except QuantityError as error:
         raise ArgumentTypeError(str(error)) from None
 
@@ -158,7 +182,7 @@ def add_home(parser: ArgumentParser) -> None:
 
 
 def require_no_options_of_model(namespace: Namespace) -> None:
-    """Reject ``--parameters-in``, ``--accumulate`` and ``--slices`` together with ``--graph``.
+    """Reject options that state how a step is taken together with ``--graph``.
 
     Raises:
         InputError: One of them and ``--graph`` are given.
@@ -172,6 +196,11 @@ def require_no_options_of_model(namespace: Namespace) -> None:
         raise InputError(
             "--slices cannot be used with --graph: the costed graph states the parts of its"
             " weights; leave --slices out"
+        )
+    if namespace.graph is not None and namespace.codecs is not None:
+        raise InputError(
+            "--codecs cannot be used with --graph: the costed graph states what the backward pass"
+            " reads; leave --codecs out"
         )
     if namespace.graph is not None and namespace.parameters_in != "ram":
         raise InputError(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.profile import DeviceProfile
-    from replay.check import CheckedFigure, CheckReport, Coverage
+    from replay.costs.check import CheckReport
+    from replay.costs.coverage import CheckedGroup, Coverage
 
 _BLOCKS = 3
 _SHOWN = 8
@@ -78,19 +79,19 @@ def check(options: CheckOptions, console: Console) -> int:
     from devices.documents.document import dump_json, write_atomically
     from devices.library import resolve_profile
     from profiler.opening.boards import alone_with
-    from replay.check import check_report
+    from replay.costs.check import check_report
 
     description = load_description(options.device)
     profile = resolve_profile(options.profile or description.name, options.results.profiles)
     specs = _chosen(options, description, profile)
     with alone_with(description):
-        figures = _operations(options, description, profile, specs, console)
+        groups = [_operations(options, description, profile, specs, console)]
         if options.time_limit_s is None:
-            figures += _places(description, profile, console)
+            groups += _places(description, profile, console)
     now = datetime.now(UTC)
     unchecked = len(profile.operations) - len(specs)
     report = check_report(
-        profile, description.name, now.isoformat(timespec="seconds"), figures, unchecked
+        profile, description.name, now.isoformat(timespec="seconds"), groups, unchecked
     )
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     _summarise(console, report)
@@ -115,7 +116,7 @@ def _chosen(
     from profiler.run.options import ProfileOptions
     from profiler.run.preview import guess_s
     from profiler.script.windows import CACHE_STATES, OpWindow
-    from replay.check import stratified
+    from replay.costs.check import stratified
 
     if not profile.operations:
         raise MeasurementInvalid(
@@ -139,14 +140,14 @@ def _operations(
     profile: DeviceProfile,
     specs: Sequence[OpSpec],
     console: Console,
-) -> list[CheckedFigure]:
+) -> CheckedGroup:
     """Measure operations by themselves again, as ``profile`` does."""
     from profiler.run.options import ProfileOptions
     from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
     from profiler.run.table import TrialTable
     from profiler.run.trials import RunDirectory
-    from replay.check import operation_figures
-    from replay.refine import measured_build, require_same_board, require_same_kernels
+    from replay.costs.check import operation_figures
+    from replay.costs.refine import measured_build, require_same_board, require_same_kernels
 
     build = measured_build(profile)
     measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
@@ -166,13 +167,13 @@ def _operations(
 
 def _places(
     description: DeviceDescription, profile: DeviceProfile, console: Console
-) -> list[CheckedFigure]:
+) -> list[CheckedGroup]:
     """Watch again the training steps that the profile watched, with other data."""
     from commands.wording import COMPILING
-    from replay.check import place_figures
-    from replay.watch import watch_step
+    from replay.costs.check import place_figures
+    from replay.costs.watch import watch_step
 
-    found: list[CheckedFigure] = []
+    found: list[CheckedGroup] = []
     for costs in profile.step_costs:
         network = costs.network
         with console.status() as status:
@@ -181,7 +182,7 @@ def _places(
                 status.show(what, passing=what.startswith(COMPILING))
 
             again = watch_step(description, network, profile, progress, first_seed=_SEED)
-        found += place_figures(profile, again)
+        found.append(place_figures(profile, again))
     return found
 
 

@@ -18,6 +18,7 @@ _SUMMARIES: Mapping[str, str] = {
     "tune": "solve, run, correct the costs, and solve again until nothing changes",
     "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
     "campaign": "measure many boards, networks, budgets and methods, and compare",
+    "serve": "offer the solver as a page and as JSON",
     "plot": "draw profiles and schedules",
     "export": "write a schedule as a C project or as a trace",
     "diff": "show which costs differ between two profiles, and by how much",
@@ -97,6 +98,10 @@ def _command(name: str) -> Command[Any]:
             from commands.campaign.command import CAMPAIGN
 
             return CAMPAIGN
+        case "serve":
+            from commands.serve import SERVE
+
+            return SERVE
         case "plot":
             from commands.plot import PLOT
 

@@ -16,19 +16,19 @@ from commands.arguments import (
     add_results,
     count,
     positive,
-    selection,
-    slice_bytes,
+    profiled_model,
+    slices,
 )
 from commands.command import Command
 from commands.console import Console
-from commands.solve.options import ProfiledModel, RequestedBudget
 from devices.documents.readable import si
 from devices.errors import ExitCode, InputError
 from devices.results import Results
+from solver.requests.request import ProfiledModel, RequestedBudget
 
 if TYPE_CHECKING:
     from devices.replay import ReplayReport
-    from replay.tune import Round, Tuned
+    from replay.costs.tune import Round, Tuned
 
 _ROUNDS, _STEPS, _TIME_LIMIT_S = 4, 10, 60.0
 
@@ -60,18 +60,8 @@ class TuneOptions:
             )
         return cls(
             device=namespace.device,
-            source=ProfiledModel(
-                profile=namespace.profile or "",
-                model=namespace.model,
-                batch=namespace.batch,
-                optimizer=namespace.optimizer,
-                parameters_in=namespace.parameters_in,
-                loss=namespace.loss,
-                train=selection(namespace),
-                accumulate=namespace.accumulate,
-                slices=namespace.slices or "auto",
-                lora=namespace.lora,
-                strict=False,
+            source=profiled_model(
+                namespace, strict=False, codecs="all" if namespace.codecs else "none"
             ),
             budget=RequestedBudget(
                 ram=namespace.ram_budget,
@@ -98,10 +88,17 @@ def _add_options(parser: ArgumentParser) -> None:
     add_home(parser)
     parser.add_argument(
         "--slices",
-        type=slice_bytes,
-        metavar="BYTES",
-        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB (with"
-        " the profile's network: as in the profile; else none)",
+        type=slices,
+        metavar="BYTES[:BYTES]",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB, and"
+        " those with larger activations too, 64KiB:16KiB (with the profile's network: as in the"
+        " profile; else none)",
+    )
+    parser.add_argument(
+        "--codecs",
+        action="store_true",
+        help="tune the step with codecs: the backward pass reads bits of activations and places of"
+        " maxima where it needs no more",
     )
     parser.add_argument(
         "--ram-budget",
@@ -136,28 +133,30 @@ def tune(options: TuneOptions, console: Console) -> int:
     """Tune a schedule; the exit code is 0 also if the last round still changed something."""
     from dataclasses import replace
 
-    from commands.solve.subject import read_budget, read_subjects
     from commands.wording import COMPILING
     from devices.claims.claim import sole_user
     from devices.description import load_description
     from devices.profile import ProfiledNetwork
     from profiler.opening.boards import alone_with
+    from replay.costs.tune import Request, best_file
+    from replay.costs.tune import tune as tuned_in_rounds
     from replay.runs import training_step_of
-    from replay.tune import Request, best_file
-    from replay.tune import tune as tuned_in_rounds
     from solver.constructed import keep_everything
     from solver.files.solved import file_stem
     from solver.options import SolverOptions
     from solver.referee.referee import replay
+    from solver.requests.subjects import read_budget, read_subjects
 
     description = load_description(options.device)
     source = replace(options.source, profile=options.source.profile or description.name)
-    (subject,) = read_subjects(source, options.results, verbose=False, console=console)
+    (subject,) = read_subjects(source, options.results, verbose=False, say=console.say)
     graph, profile = subject.graph, subject.profile
     assert profile is not None, "a named network has its costs from a profile"
     assert graph.origin is not None, "and an origin"
     origin = graph.origin
-    budget = read_budget(options.budget, profile, replay(graph, keep_everything(graph)), console)
+    budget = read_budget(
+        options.budget, profile, replay(graph, keep_everything(graph)), console.say
+    )
     request = Request(
         description=description,
         network=ProfiledNetwork(
@@ -168,6 +167,7 @@ def tune(options: TuneOptions, console: Console) -> int:
             train=origin.train,
             accumulate=origin.accumulate,
             slices=origin.slices,
+            codecs=origin.codecs,
             lora=origin.lora,
         ),
         step=training_step_of(graph),
@@ -238,7 +238,7 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
 
 
 def _document(found: Tuned, directory: Path) -> dict[str, object]:
-    from replay.tune import best_file
+    from replay.costs.tune import best_file
 
     return {
         "schedule": str(best_file(directory)),

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from devices.documents.readable import size
-
 if TYPE_CHECKING:
     from commands.console import Console
+    from devices.wear import Wear
     from networks.training.step import TrainingStep
 
 
 COMPILING = "compiling "
 """Beginning of dozens of activities, of which only the last is worth a line."""
-
-
-def time_words(source: str | None, what: str = "time") -> str:
-    """Head a column of seconds with ``what``, and with the source where they are not measured.
-
-    Seconds are measured even where joules are estimated, except on an emulated board and in
-    published profiles.
-    """
-    return f"{what} ({source})" if source in {"emulated", "published"} else what
 
 
 WITHOUT_ADDRESSES = (
@@ -36,13 +26,13 @@ def short_key(key: str) -> str:
     return f"{kind} {'·'.join(attribute.partition('=')[2] for attribute in attributes)}"
 
 
-def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
-    """The smallest RAM budget: exactly, or between what was found and what is proven."""
-    found = f"{enough_bytes} bytes ({size(enough_bytes)})"
-    if enough_bytes == bound_bytes:
-        return found
-    at_most = f"at most {found}, for which a schedule was found"
-    return at_most if bound_bytes is None else f"{at_most}; at least {bound_bytes} bytes are needed"
+def lifetime(wear: Wear) -> str:
+    """How long storage lasts, as the end of a sentence that says what a step writes."""
+    lasts = ""
+    if wear.years is not None:
+        bound = "at most " if wear.at_most else ""
+        lasts = f"; at {wear.steps_per_day:g} steps a day it lasts {bound}{wear.years:.3g} years"
+    return lasts + (f" ({wear.reason})" if wear.reason else "")
 
 
 def say_remark(console: Console, step: TrainingStep) -> None:

@@ -29,6 +29,7 @@ Networks and measuring:
 
 - ``build_model``: build a ``TrainingStep`` of a built-in network.
 - ``generated_batches``: generate samples from a seed.
+- ``profile_network``: measure what a network's training step costs on a board, in one call.
 - ``profile_device``: measure the costs of operations and pages on a board, with
   ``ProfileOptions``.
 - ``watch_step``: measure the costs of a ``ProfiledNetwork``'s ops in their places of its step;
@@ -44,10 +45,18 @@ Solving:
 
 Running:
 
+- ``run_schedule``: run a schedule on its board and report measured beside predicted figures, in
+  one call.
 - ``planned_workspace``: the bytes of workspace that kernels need in a graph.
 - ``lower``: make the execution plan of a schedule; ``unscheduled`` makes that of a plain step.
 - ``expected_step``: predict what each action of a schedule takes, with intervals.
 - ``replay_schedule``: run a ``Subject`` on its board for the steps of a ``Training``.
+
+Pictures, each function returns the paths of the files that it wrote:
+
+- ``draw_profile``: draw the costs of operations and of storage.
+- ``draw_schedule``: draw memory, stages and addresses of a schedule.
+- ``draw_replay``: draw measured beside predicted times and memory of a report.
 """
 
 from __future__ import annotations
@@ -65,13 +74,17 @@ if TYPE_CHECKING:
     from networks.data import generated_batches
     from networks.models import build_model
     from networks.training import TrainingStep
+    from plots.pictures import draw_profile, draw_schedule
+    from plots.replay.pictures import draw_replay
     from profiler.run.options import ProfileOptions
     from profiler.run.run import profile_device
-    from replay.context import with_step_costs
+    from replay.costs.context import with_step_costs
+    from replay.costs.measuring import profile_network
+    from replay.costs.watch import watch_step
     from replay.expectation import expected_step
     from replay.lowering.lowering import lower, unscheduled
+    from replay.run_report import run_schedule
     from replay.runs import Subject, Training, planned_workspace, replay_schedule
-    from replay.watch import watch_step
     from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
     from solver.files.solved import read_solved
@@ -98,6 +111,9 @@ __all__ = [
     "TrainingStep",
     "build_model",
     "cost_graph",
+    "draw_profile",
+    "draw_replay",
+    "draw_schedule",
     "dump_yaml",
     "expected_step",
     "generated_batches",
@@ -106,11 +122,13 @@ __all__ = [
     "lower",
     "planned_workspace",
     "profile_device",
+    "profile_network",
     "read_json",
     "read_solved",
     "replay",
     "replay_schedule",
     "resolve_profile",
+    "run_schedule",
     "solve",
     "solve_graph",
     "unscheduled",
@@ -129,13 +147,17 @@ _MODULES = {
     "networks.data": ("generated_batches",),
     "networks.models": ("build_model",),
     "networks.training": ("TrainingStep",),
+    "plots.pictures": ("draw_profile", "draw_schedule"),
+    "plots.replay.pictures": ("draw_replay",),
     "profiler.run.options": ("ProfileOptions",),
     "profiler.run.run": ("profile_device",),
-    "replay.context": ("with_step_costs",),
+    "replay.costs.context": ("with_step_costs",),
     "replay.expectation": ("expected_step",),
     "replay.lowering.lowering": ("lower", "unscheduled"),
+    "replay.costs.measuring": ("profile_network",),
+    "replay.run_report": ("run_schedule",),
     "replay.runs": ("Subject", "Training", "planned_workspace", "replay_schedule"),
-    "replay.watch": ("watch_step",),
+    "replay.costs.watch": ("watch_step",),
     "solver.constructed": ("keep_everything",),
     "solver.costing.costing": ("cost_graph",),
     "solver.files.solved": ("read_solved",),

@@ -35,13 +35,18 @@ from plots.style import (
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     "convolution": (
         BLUE,
-        frozenset({"conv2d", "conv2d_part", "dilated_conv2d", "conv_transpose2d"}),
+        frozenset(
+            {
+                *("conv2d", "conv2d_part", "conv2d_block", "depthwise_part"),
+                *("dilated_conv2d", "conv_transpose2d"),
+            }
+        ),
     ),
     "linear, attention, recurrent": (
         VERMILION,
         frozenset(
             {
-                *("linear", "linear_part", "matmul"),
+                *("linear", "linear_part", "linear_block", "matmul"),
                 *("attention_scores", "attention_context", "attention"),
                 *("lstm", "gru", "rnn_tanh", "rnn_relu"),
             }
@@ -55,8 +60,10 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         ORANGE,
         frozenset(
             {
-                *("relu", "relu_signs", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
+                *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
+                *("relu_bits", "leaky_relu_bits", "clamp_bits"),
                 *("hard_sigmoid", "hard_swish", "gelu_tanh", "elu", "softplus", "dropout"),
+                *("dropout_part", "dropout_rows"),
             }
         ),
     ),
@@ -64,7 +71,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         SKY,
         frozenset(
             {
-                *("max_pool2d", "average_pool2d", "global_average_pool"),
+                *("max_pool2d", "max_pool2d_places", "average_pool2d", "global_average_pool"),
                 *("upsample_nearest2d", "upsample_bilinear2d"),
             }
         ),
@@ -74,7 +81,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("softmax", "softmax_cross_entropy", "binary_cross_entropy"),
-                "mean_squared_error",
+                *("weighted_cross_entropy", "cross_entropy_block", "mean_squared_error"),
             }
         ),
     ),
@@ -87,7 +94,8 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
                 *("broadcast_add", "broadcast_multiply", "broadcast_select"),
                 *("reduce", "rotary"),
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
-                *("square", "square_root", "pad"),
+                *("square", "square_root", "pad", "cumulative_sum", "equal_number"),
+                *("from_integers", "to_indices"),
                 *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),
             }
         ),

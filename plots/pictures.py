@@ -11,6 +11,7 @@ from plots.operation_costs import operation_costs
 from plots.robustness import robustness
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
+from solver.files.solved import file_stem
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
@@ -25,12 +26,12 @@ def draw_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
     Returns:
         The files written.
     """
-    pictures = []
+    pictures, stem = [], file_stem(profile.name)
     if profile.operations:
-        pictures.append(directory / f"{profile.name}-operations.png")
+        pictures.append(directory / f"{stem}-operations.png")
         operation_costs(profile, pictures[-1])
     if profile.storage is not None:
-        pictures.append(directory / f"{profile.name}-storage.png")
+        pictures.append(directory / f"{stem}-storage.png")
         storage_costs(profile, pictures[-1])
     return pictures
 

@@ -45,7 +45,8 @@ _BODY_INCHES = 4.2
 def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
     """Draw the energy above that of keeping everything, against RAM.
 
-    A point of a curve is at its RAM budget, a baseline's schedule at the RAM that it needs.
+    A point of a curve is at its RAM budget, a baseline's schedule at the RAM that it needs. Bounds
+    are those for any order, since bounds for orders of single schedules do not compare.
 
     Args:
         rows: Rows of one graph, with any number of deadlines and methods.
@@ -80,7 +81,7 @@ def _percent(row: SweepRow, energy_j: float | None) -> float:
 
 def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
     counted = "" if first.covers == "all" else ", activations only"
-    gaps = [row.gap for row in drawn if row.gap is not None]
+    gaps = [row.any_order_gap for row in drawn if row.any_order_gap is not None]
     proven = f"; all points are proven within {100 * max(gaps):.2g} % of the least" if gaps else ""
     return [
         f"everything kept: {size_text(first.unconstrained_peak_bytes)}{counted},"
@@ -106,7 +107,7 @@ def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None
         color, line = _CURVES[number % len(_CURVES)]
         sizes = [row.ram_bytes / divisor for row in points]
         found = [_percent(row, row.energy_j) for row in points]
-        bounds = [max(0.0, _percent(row, row.energy_bound_j)) for row in points]
+        bounds = [max(0.0, _percent(row, row.any_order_bound_j)) for row in points]
         width = 1.4 + 1.6 * (len(deadlines) - 1 - number)
         axes.fill_between(sizes, bounds, found, color=color, alpha=0.12, linewidth=0, zorder=2)
         axes.plot(sizes, bounds, color=color, linewidth=0.6, zorder=3)

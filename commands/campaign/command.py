@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from commands.campaign.options import (
     CampaignOptions,
     CompareOptions,
@@ -14,6 +16,10 @@ from commands.campaign.sharing import share
 from commands.command import Command
 from commands.console import Console
 from devices.errors import ExitCode
+
+if TYPE_CHECKING:
+    from campaigns.design.opening import OpenedCampaign
+    from campaigns.keeping.directory import CampaignDirectory
 
 _PATIENCE_S = 1.0  # `campaign status` looks at the lock for a moment
 
@@ -44,35 +50,54 @@ def _compare(options: CompareOptions, console: Console) -> int:
 def _run(options: RunOptions, console: Console) -> int:
     from campaigns.design.opening import open_campaign
     from campaigns.keeping.directory import CampaignDirectory
-    from campaigns.keeping.results import read_campaign
-    from campaigns.keeping.tables import write_tables
-    from campaigns.running.campaign import Workers, run_campaign
-    from campaigns.running.tally import Event
-    from commands.campaign.summary import announce, say_nothing_left, summarise
+    from campaigns.running.remaining import is_finished
     from devices.claims.claim import sole_user
 
     opened = open_campaign(options.file, options.results)
     directory = CampaignDirectory(options.results.campaigns / opened.file.name)
     if options.dry_run:
+        from commands.campaign.summary import announce
+
         announce(console, opened, directory, options.results)
         return ExitCode.DONE
     with sole_user(directory.path, patience_s=_PATIENCE_S):
-        is_new = directory.begin(opened.text, opened.design)
-        with console.progress("starting", len(opened.design.cells)) as progress:
-
-            def show(event: Event) -> None:
-                progress.show(event.text, event.done, things=event.things)
-
-            workers = Workers(options.jobs, options.scheduler)
-            done = run_campaign(
-                directory, opened.file, opened.design, options.results, workers, show
-            )
-        if not (is_new or done.finished or done.shortfalls) and directory.tables.is_dir():
-            say_nothing_left(console, opened, directory)
+        begun = directory.begin(opened.text, opened.design)
+        is_told = not begun.is_new and directory.tables.is_dir()
+        if is_told and is_finished(directory, opened.design, opened.file.seed, begun.files):
+            _say_nothing_left(console, opened, directory)
             return ExitCode.DONE
-        results = read_campaign(directory.path)
-        write_tables(results)
-        summarise(console, results, done.shortfalls)
+        return _do_what_is_left(options, opened, directory, console)
+
+
+def _say_nothing_left(
+    console: Console, opened: OpenedCampaign, directory: CampaignDirectory
+) -> None:
+    console.document({"campaign": opened.file.name, "directory": str(directory.path)})
+    console.result(
+        f"{opened.file.name}: nothing is left to do for its {len(opened.design.cells)} cells"
+    )
+    console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
+
+
+def _do_what_is_left(
+    options: RunOptions, opened: OpenedCampaign, directory: CampaignDirectory, console: Console
+) -> int:
+    from campaigns.keeping.results import read_campaign
+    from campaigns.keeping.tables import write_tables
+    from campaigns.running.campaign import Workers, run_campaign
+    from campaigns.running.tally import Event
+    from commands.campaign.summary import summarise
+
+    with console.progress("starting", len(opened.design.cells)) as progress:
+
+        def show(event: Event) -> None:
+            progress.show(event.text, event.done, things=event.things)
+
+        workers = Workers(options.jobs, options.scheduler)
+        done = run_campaign(directory, opened.file, opened.design, options.results, workers, show)
+    results = read_campaign(directory.path)
+    write_tables(results)
+    summarise(console, results, done.shortfalls)
     return done.shortfalls[0].exit_code if done.shortfalls else ExitCode.DONE
 
 

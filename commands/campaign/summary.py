@@ -14,6 +14,7 @@ from campaigns.keeping.status import BoardStatus, CampaignStatus
 from campaigns.running.attempts import Shortfall
 from campaigns.running.preview import BoardPreview, preview_campaign
 from commands.console import Console
+from commands.wording import lifetime
 from devices.documents.readable import si, size
 from devices.results import Results
 
@@ -30,7 +31,10 @@ def announce(
         {
             "campaign": opened.file.name,
             "cells": [cell.model_dump(mode="json") for cell in opened.design.cells],
-            "boards": [asdict(preview) for preview in previews],
+            "boards": [
+                {**asdict(preview), "wear": preview.wear and preview.wear.model_dump(mode="json")}
+                for preview in previews
+            ],
         }
     )
     console.result(f"{opened.file.name}: {len(opened.design.cells)} cells in {directory.path}")
@@ -41,6 +45,13 @@ def announce(
         console.result(f"  and {more} more (--json lists all)")
     head = ["board", "cells", "to solve, at most", "profile", "replays", "time", "energy", "writes"]
     console.table([head, *map(_preview_row, previews)], right=range(1, 8))
+    for preview in previews:
+        if preview.wear is not None:
+            written = size(preview.wear.written_bytes_per_step)
+            console.result(
+                f"storage of {preview.setting}: at most {written} written a step"
+                f"{lifetime(preview.wear)}"
+            )
 
 
 def _preview_row(preview: BoardPreview) -> list[str]:
@@ -120,17 +131,6 @@ def _status_row(board: BoardStatus) -> list[str]:
     solved = f"{board.solved} of {board.cells}"
     replays = f"{board.finished} of {board.replays}" if board.replays else "–"
     return [board.board, solved, replays, left, now]
-
-
-def say_nothing_left(
-    console: Console, opened: OpenedCampaign, directory: CampaignDirectory
-) -> None:
-    """Print that all cells are done."""
-    console.document({"campaign": opened.file.name, "directory": str(directory.path)})
-    console.result(
-        f"{opened.file.name}: nothing is left to do for its {len(opened.design.cells)} cells"
-    )
-    console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
 
 
 def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[Shortfall]) -> None:

@@ -13,6 +13,8 @@ from commands.profile.options import MeasureOptions, RefineOptions, add_options,
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devices.description import DeviceDescription
     from devices.profile import DeviceProfile, ProfiledNetwork
 
@@ -27,18 +29,20 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 
 def _measure(options: MeasureOptions, console: Console) -> int:
-    from commands.profile.summary import announce, announce_watching, summarise
+    from commands.profile.summary import announce, announce_sweep, announce_watching, summarise
     from commands.wording import say_remark
     from devices.claims.claim import sole_writer
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
-    from devices.profile import ProfiledNetwork
     from networks.exported import exported
-    from networks.models import build_model
+    from networks.models import build_model, profiled_network
+    from networks.training.codecs import specs_in_all_forms
     from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
     from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+    from profiler.run.trials import RunDirectory
+    from replay.costs.general import Sweep
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
@@ -61,49 +65,57 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     ]
     for step in steps:
         say_remark(console, step)
-    specs = [spec for step in steps for spec in step.costed_specs]
+    specs = [spec for step in steps for spec in specs_in_all_forms(step)]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
     preview = plan_profile(description, specs, plan, measuring)
     announce(console, description.name, preview)
     if options.additivity:
         announce_watching(console, options.models, preview)
+    if options.general_s is not None:
+        announce_sweep(console, options.general_s)
     if options.dry_run:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
     out = options.out or options.results.profiles / f"{description.name}.yaml"
     networks = [
-        ProfiledNetwork(
-            model=name,
-            batch=step.batch,
-            optimizer=options.optimizer,
-            loss=options.loss,
-            train=options.train,
-            accumulate=options.accumulate if options.accumulate > 1 else None,
-            lora=options.lora,
-            slices=slices,
-        )
-        for (name, slices), step in zip(subjects, steps, strict=True)
+        profiled_network(name, step) for (name, _), step in zip(subjects, steps, strict=True)
     ]
     with sole_writer(out), alone_with(description):
         # Runs were kept under campaigns once; one that was interrupted there goes on.
         places = (options.results.runs, options.results.campaigns)
-        trials = choose_run_directory(places, description, specs, plan, measuring)
+        sweep: Sweep | None = None
+        if options.general_s is None:
+            trials = choose_run_directory(places, description, specs, plan, measuring)
+        else:
+            sweep = Sweep.chosen(places, description, specs, plan, measuring, options.general_s)
+            trials = sweep.networks
+        if options.additivity:
+            RunDirectory(trials).begin_watching()
         with console.progress("connecting") as progress:
 
             def show(event: ProgressEvent) -> None:
                 left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
                 progress.show(event.activity, event.fraction, left)
 
-            result = profile_device(description, specs, plan, measuring, trials, show, networks)
-        write_atomically(out, dump_yaml(result))
+            finished = None if sweep is None else RunDirectory(trials).profile()
+            result = finished or profile_device(
+                description, specs, plan, measuring, trials, show, networks
+            )
+            write_atomically(out, dump_yaml(result))
+            if sweep is not None:
+                result = sweep.measure(result, show)
+                write_atomically(out, dump_yaml(result))
         if options.additivity:
             try:
-                result = _watched(options, description, networks, result, console)
+                result = _watched(options, description, networks, result, trials, console)
             except KeyboardInterrupt:
                 console.say(f"{out}: kept, without the costs of ops in their places of the step")
                 raise
             write_atomically(out, dump_yaml(result))
+            RunDirectory(trials).end_watching()
+        if sweep is not None:
+            sweep.finish(result)
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, result)
@@ -116,37 +128,29 @@ def _watched(
     description: DeviceDescription,
     networks: Sequence[ProfiledNetwork],
     profile: DeviceProfile,
+    trials: Path,
     console: Console,
 ) -> DeviceProfile:
-    """Watch the training step of every network, and add the costs of its ops in their places.
-
-    A step that cannot be watched is no reason to lose the profile: a note says why.
-    """
+    """Watch the training step of every network, as far as the interrupted run has not."""
     from commands.wording import COMPILING
-    from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestRefused
-    from replay.context import with_step_costs
-    from replay.running.failure import ReplayFailed
-    from replay.watch import watch_step
+    from profiler.run.trials import RunDirectory
+    from replay.costs.measuring import watched
 
+    budget_bytes = options.measuring.storage_budget_bytes
     for network in networks:
-        try:
-            with console.status() as status:
+        with console.status() as status:
 
-                def progress(what: str, status: Status = status) -> None:
-                    status.show(what, passing=what.startswith(COMPILING))
+            def progress(what: str, status: Status = status) -> None:
+                status.show(what, passing=what.startswith(COMPILING))
 
-                costs = watch_step(
-                    description,
-                    network,
-                    profile,
-                    progress,
-                    storage_budget_bytes=options.measuring.storage_budget_bytes,
-                )
-        except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
-            note = f"The training step of {network.model} was not watched: {error}."
-            profile = profile.changed(notes=(*profile.notes, note))
-        else:
-            profile = with_step_costs(profile, costs)
+            profile = watched(
+                description,
+                network,
+                profile,
+                progress,
+                storage_budget_bytes=budget_bytes,
+                directory=RunDirectory(trials).watching,
+            )
     return profile
 
 

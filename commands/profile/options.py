@@ -6,31 +6,36 @@ from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.arguments import (
-    DEFAULT_MODEL,
-    DEFAULT_OPTIMIZER,
     add_device,
     add_json,
     add_network,
     add_results,
     count,
+    positive,
     seed,
     selection,
-    slice_bytes,
+    slices,
 )
 from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer
 from profiler.run.options import ProfileOptions
+from solver.requests.request import DEFAULT_MODEL, DEFAULT_OPTIMIZER
+
+if TYPE_CHECKING:
+    from devices.quantities import Slices
 
 
 @dataclass(frozen=True)
 class MeasureOptions:
     """Measure each operation of ``models`` by itself.
 
-    ``slices`` are the most bytes of a weight in a part; without any, all weights are whole.
+    ``slices`` are limits of parts; without any, all layers are whole.
     ``additivity``: measure the whole training step of the first model too, and watch those of all.
+    ``general_s``: seconds of measuring shapes for a model of any network's costs; None for none.
     """
 
     device: str
@@ -41,9 +46,10 @@ class MeasureOptions:
     train: tuple[str, ...] | None
     accumulate: int
     lora: str | None
-    slices: tuple[int, ...]
+    slices: tuple[Slices, ...]
     measuring: ProfileOptions
     additivity: bool
+    general_s: float | None
     dry_run: bool
     out: Path | None
     results: Results
@@ -76,7 +82,13 @@ _MEASURING: Mapping[str, object] = {
     "storage_budget_mib": ProfileOptions.storage_budget_bytes >> 20,
     "overwrite_raw_flash": False,
     "no_additivity": False,
+    "general": None,
 }
+
+_GENERAL_MODEL = "resnet8"
+"""Network that is measured beside general shapes, unless another is named."""
+
+_GENERAL_MINUTES = 10.0
 
 
 def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
@@ -101,7 +113,9 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         )
     return MeasureOptions(
         device=namespace.device,
-        models=tuple(namespace.model or (DEFAULT_MODEL,)),
+        models=tuple(
+            namespace.model or (DEFAULT_MODEL if namespace.general is None else _GENERAL_MODEL,)
+        ),
         batch=namespace.batch,
         optimizer=namespace.optimizer,
         loss=namespace.loss,
@@ -117,6 +131,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
             overwrite_raw_flash=namespace.overwrite_raw_flash,
         ),
         additivity=not namespace.no_additivity,
+        general_s=None if namespace.general is None else 60.0 * namespace.general,
         dry_run=namespace.dry_run,
         out=namespace.out,
         results=namespace.results,
@@ -152,10 +167,11 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--slices",
-        type=slice_bytes,
+        type=slices,
         action="append",
-        metavar="BYTES",
+        metavar="BYTES[:BYTES]",
         help="measure the operations on parts of at most so many bytes of a weight, such as 64KiB,"
+        " and of an activation (64KiB:16KiB),"
         " in place of those on larger weights; may be repeated (no parts)",
     )
     parser.add_argument(
@@ -164,6 +180,16 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="RUN",
         help="measure again, within the schedule of this run, only the operations that its report"
         " holds responsible for the difference, and update the profile",
+    )
+    parser.add_argument(
+        "--general",
+        type=positive,
+        nargs="?",
+        const=_GENERAL_MINUTES,
+        metavar="MINUTES",
+        help="also measure shapes of every kind that networks use, so that solve predicts the costs"
+        f" of any network; takes so many minutes more ({_GENERAL_MINUTES:g}); an interrupted sweep"
+        f" goes on; the network is {_GENERAL_MODEL} unless named",
     )
     parser.add_argument(
         "--blocks",

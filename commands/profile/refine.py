@@ -19,9 +19,9 @@ from devices.documents.readable import si, size
 from devices.errors import ExitCode, InputError
 from devices.library import resolve_profile
 from devices.profile import DeviceProfile, Interval
+from replay.costs.measure_again import measure_again, origin_of
+from replay.costs.refine import FEWEST_STEPS, MOST_STEPS, Refinement, refinable
 from replay.directory import GRAPH, StoredRun
-from replay.measure_again import measure_again, origin_of
-from replay.refine import FEWEST_STEPS, MOST_STEPS, Refinement, refinable
 from solver.files.origin import require_profile_of
 
 _TRANSFERS = {"storage.read", "storage.write"}
@@ -83,7 +83,7 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
     if unmeasured:
         origin = origin_of(run)
         parts = "" if origin.accumulate is None else f" --accumulate {origin.accumulate}"
-        parts += "" if origin.slices is None else f" --slices {origin.slices}"
+        parts += "" if origin.slices is None else f" --slices {origin.slices.stated}"
         console.say(
             f"responsible, but predicted from other operations and never measured:"
             f" {'; '.join(unmeasured)}. Measure with profile --device {device}"

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 
 from commands.console import Console
-from commands.wording import short_key, time_words
-from devices.documents.readable import si, size
+from commands.wording import short_key
+from devices.documents.readable import si, size, time_words
 from devices.profile import DeviceProfile, MatmulComparison, StepCosts, StorageCosts
 from profiler.run.preview import ProfilePlan, StoragePlan
-from replay.watch import SITTINGS, STEPS
+from replay.costs.watch import SITTINGS, STEPS
 
 
 def announce(console: Console, device: str, plan: ProfilePlan) -> None:
@@ -31,6 +31,14 @@ def announce_watching(console: Console, models: Sequence[str], plan: ProfilePlan
     console.say(
         f"then the step of {' and of '.join(models)}, watched action by action, in about {SITTINGS}"
         f" sittings of at most {STEPS} steps{written}"
+    )
+
+
+def announce_sweep(console: Console, limit_s: float) -> None:
+    """Print that shapes for a model of any network's costs will be measured."""
+    console.say(
+        f"then shapes of every kind that networks use, for {limit_s / 60:g} min; each round"
+        " measures those whose costs are least sure"
     )
 
 
@@ -69,6 +77,12 @@ def summarise(console: Console, result: DeviceProfile) -> None:
         )
     for step in result.step_costs:
         console.result(watched_sentence(step))
+    if (general := result.general) is not None:
+        console.result(
+            f"for any network: {general.operations} more operations,"
+            f" {general.measured_s / 60:.1f} min of measuring; solve --model NAME|FILE --profile"
+            f" {result.name} predicts what was not measured"
+        )
     if result.matmul_comparison is not None:
         console.result(matmul_sentence(result.matmul_comparison))
     if result.storage is not None:

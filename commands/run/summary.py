@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from commands.console import Console
+from commands.wording import lifetime
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.plan import ExecutionPlan
 from devices.profile import Interval
 from devices.replay import (
+    ActivityEnergies,
     Comparison,
     HeldOutScores,
     ReplayReport,
@@ -20,6 +22,7 @@ from devices.replay import (
 from replay.runs import written_bytes_a_step
 
 _SHOWN_ACTIONS = 12
+_SHOWN_NAMES = 3
 
 
 def announce(
@@ -59,6 +62,8 @@ def summarise(console: Console, report: ReplayReport) -> None:
     head = ["", "predicted", "on the board" if are_estimated else report.board_word, "difference"]
     console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
+    if report.activity_energies is not None:
+        _energies(console, report, report.activity_energies)
     console.result(
         f"{report.held_actions} of {len(report.actions)} actions, {100 * report.held_time:.0f} % of"
         " their time, lie in their predicted intervals"
@@ -138,6 +143,58 @@ def _actions(console: Console, report: ReplayReport) -> None:
     console.table(rows, right=(2, 3, 4, 5))
 
 
+def _energies(console: Console, report: ReplayReport, found: ActivityEnergies) -> None:
+    """Print the activities of a step that take the most energy."""
+    source = found.energy_source
+    expected_j: dict[str, float] = {}
+    labels: dict[str, list[str]] = {}
+    for action in report.actions:
+        key = action.cost_key
+        expected_j[key] = expected_j.get(key, 0.0) + action.expected_energy_j.median
+        labels.setdefault(key, []).append(action.label)
+
+    def name(activity: str) -> str:
+        own = list(dict.fromkeys(labels.get(activity, ())))
+        return _OTHER.get(activity, activity) if not own else f"{activity} ({_listed(own)})"
+
+    most = sorted(found.activities, key=lambda each: -each.energy_j.median)
+    rows = [["activity", "time a step", "power", f"energy a step ({source})", "predicted"]]
+    for each in most[:_SHOWN_ACTIONS]:
+        known = all(activity in expected_j for activity in each.activities)
+        predicted_j = sum(expected_j.get(activity, 0.0) for activity in each.activities)
+        rows.append(
+            [
+                _listed([name(activity) for activity in each.activities], " + "),
+                si(each.time_s, "s"),
+                _interval(each.power_w, "W"),
+                _interval(each.energy_j, "J"),
+                si(predicted_j, "J") if known else "–",
+            ]
+        )
+    console.result(
+        f"energies of {len(found.activities)} activities that the meter could tell apart, from"
+        f" {found.readings} readings of {found.steps} watched steps"
+    )
+    console.table(rows, right=(1, 2, 3, 4))
+
+
+_OTHER: Mapping[str, str] = {
+    "move": "moves in RAM",
+    "probe": "checksums",
+    "rows": "selection of rows",
+    "wait": "waits for transfers",
+    "between": "the executor's own work",
+    "copies": "safety copies after the step",
+    "outside": "time between steps",
+}
+
+
+def _listed(names: Sequence[str], joint: str = ", ") -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _SHOWN_NAMES
+    return joint.join(names[:_SHOWN_NAMES]) + (f"{joint}{more} more" if more > 0 else "")
+
+
 def _held_out(scores: HeldOutScores) -> str:
     before, after = scores.before, scores.after
     sentence = f"held out: loss {_loss(before)} before training, {_loss(after)} after"
@@ -191,7 +248,4 @@ def _wear(report: ReplayReport) -> Iterator[str]:
     )
     if wear.erased_blocks_per_step:
         written += f"; {wear.erased_blocks_per_step:.3g} erase blocks erased a step"
-    if wear.years is not None:
-        bound = "at most " if wear.at_most else ""
-        written += f"; at {wear.steps_per_day:g} steps a day it lasts {bound}{wear.years:.3g} years"
-    yield written + (f" ({wear.reason})" if wear.reason else "")
+    yield written + lifetime(wear)

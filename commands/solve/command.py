@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from commands.command import Command
 from commands.console import Console
-from commands.solve.options import ProfiledModel, SolveOptions, add_options
+from commands.solve.options import SolveOptions, add_options
 from commands.stopping import stop_requested
 from devices.errors import ExitCode
+from solver.requests.request import ProfiledModel
 
 if TYPE_CHECKING:
-    from commands.solve.subject import SolveSubject
     from solver.problem.schedule import Schedule
+    from solver.requests.subjects import SolveSubject
     from solver.search.search import Progress
 
 
@@ -29,17 +30,20 @@ _EXIT_CODES: Mapping[str, ExitCode] = {
 def solve(options: SolveOptions, console: Console) -> int:
     """Solve and print; the exit code states whether a schedule was found."""
     from commands.solve.baselines import show_baselines
-    from commands.solve.choice import cheapest, show_comparison
-    from commands.solve.costs import predicted_document
+    from commands.solve.comparison import show_comparison
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
-    from commands.solve.slicing import with_slices
-    from commands.solve.subject import read_budget, read_subjects
-    from commands.solve.summary import progress_line, summarise
     from devices.documents.document import dump_json, write_atomically
+    from replay.board_ram import BoardRam
     from solver.constructed import keep_everything
     from solver.files.solved import file_stem, graph_path, write_solved
     from solver.referee.referee import replay
+    from solver.requests.choice import cheapest
+    from solver.requests.codecs import with_offered_codecs
+    from solver.requests.costs import predicted_document
+    from solver.requests.slicing import with_slices
+    from solver.requests.subjects import read_budget, read_subjects
+    from solver.requests.summary import progress_line, summary
     from solver.robustness.draws import draw_costs
     from solver.robustness.robustness import DRAWS_SEED
     from solver.sweep.less_ram import keeps_everything
@@ -49,7 +53,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     _require_writable(options)
     source = options.graph if isinstance(options.graph, Path) else options.graph.profile
     with console.status(f"reading {source}"):
-        subjects = read_subjects(options.graph, options.results, options.verbose, console)
+        subjects = read_subjects(options.graph, options.results, options.verbose, console.say)
     subject = subjects[0]
     graph = subject.graph
     if options.export_graph is not None:
@@ -59,9 +63,11 @@ def solve(options: SolveOptions, console: Console) -> int:
         console.document(graph.model_dump(mode="json", by_alias=True, exclude_none=True))
         return ExitCode.DONE
     kept = replay(graph, keep_everything(graph), options.budget.covers)
-    budget = read_budget(options.budget, subject.profile, kept, console)
+    budget = read_budget(options.budget, subject.profile, kept, console.say)
+    if isinstance(options.graph, ProfiledModel) and options.graph.codecs == "auto":
+        subjects = with_offered_codecs(subjects, budget)
     if isinstance(options.graph, ProfiledModel) and options.graph.slices == "auto":
-        subjects = with_slices(subjects, budget, console)
+        subjects = with_slices(subjects, budget, console.say)
     # Refuse draws that are not possible before the search.
     drawn = [
         None if options.draws is None else draw_costs(each.graph, options.draws, DRAWS_SEED)
@@ -75,8 +81,15 @@ def solve(options: SolveOptions, console: Console) -> int:
         def show(progress: Progress) -> None:
             status.show(progress_line(progress), phase=progress.phase)
 
-        certified = options.certify
-        subject, schedule, found = cheapest(subjects, budget, solver, show, certified=certified)
+        subject, schedule, found = cheapest(
+            subjects,
+            budget,
+            solver,
+            show,
+            ram_of=BoardRam.of,
+            certified=options.certify,
+            stopped=stop_requested,
+        )
     if subject.graph is not graph:
         graph = subject.graph
         kept = replay(graph, keep_everything(graph), options.budget.covers)
@@ -88,21 +101,26 @@ def solve(options: SolveOptions, console: Console) -> int:
     if draws is not None and schedule.actions and not stop_requested():
         share = limit.part(1 / (1 + options.baselines))
         solver = replace(options.solver, time_limit_s=share.seconds)
-        schedule = assess(console, schedule, draws, solver, options.robust)
+        schedule = assess(console, schedule, draws, solver, options.robust, BoardRam.of(subject))
         write_solved(out, graph, schedule)
     document = schedule.model_dump(mode="json", by_alias=True, exclude_none=True)
     if subject.predicted:
         document["predicted_operations"] = predicted_document(subject.predicted)
     if len(subjects) > 1:
-        by = "slicings" if subjects[0].slices else "accumulation"
-        document[by] = show_comparison(console, subjects, found)
-    summarise(console, schedule, kept, graph)
+        document |= show_comparison(console, subjects, found)
+    for part in summary(schedule, kept, graph):
+        if isinstance(part, str):
+            console.result(part)
+        else:
+            console.table(part, right=(1, 2))
     summarise_robustness(console, schedule)
     if options.baselines and not stop_requested():
         document["baselines"] = show_baselines(console, graph, schedule, limit)
     if options.budget.ram is None and keeps_everything(schedule, kept) and not stop_requested():
         solver = replace(options.solver, time_limit_s=limit.seconds)
-        document["less_ram"] = show_less_ram(console, graph, schedule, kept, solver)
+        document["less_ram"] = show_less_ram(
+            console, graph, schedule, kept, solver, BoardRam.of(subject)
+        )
     console.document(document)
     if written:
         console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
-from commands.solve.summary import progress_line
-from commands.wording import time_words
-from devices.documents.readable import si, size
+from devices.documents.readable import si, size, time_words
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay
+from solver.requests.summary import progress_line
+from solver.solving.shared_ram import SharedRam
 from solver.sweep.less_ram import PERCENTAGES, LessRam, solve_with_less_ram
 
 _WITHOUT_ENERGY = {
@@ -22,11 +22,17 @@ _WITHOUT_ENERGY = {
 
 
 def show_less_ram(
-    console: Console, graph: CostedGraph, schedule: Schedule, kept: Replay, options: SolverOptions
+    console: Console,
+    graph: CostedGraph,
+    schedule: Schedule,
+    kept: Replay,
+    options: SolverOptions,
+    ram: SharedRam | None,
 ) -> list[dict[str, Any]]:
     """State that everything fits, solve with less RAM and print a table; return its rows as data.
 
-    ``kept`` is the step with nothing recomputed or paged.
+    ``kept`` is the step with nothing recomputed or paged. ``ram`` is that of the board, if arena
+    and records share it.
 
     Raises:
         EngineFailed: A solver's engine failed.
@@ -49,6 +55,7 @@ def show_less_ram(
             lambda percent, progress: status.show(
                 f"{percent} % of the RAM  {progress_line(progress)}"
             ),
+            ram,
         )
     source = schedule.energy_source or "source not stated"
     head = ["RAM", "of the peak", f"energy a step ({source})", "more energy"]

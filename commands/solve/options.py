@@ -6,7 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, cast, get_args
 
 from commands.arguments import (
     add_coverage,
@@ -17,55 +17,17 @@ from commands.arguments import (
     add_results,
     count,
     positive,
+    profiled_model,
     require_no_options_of_model,
-    selection,
-    slice_bytes,
+    slices,
 )
 from devices.errors import InputError
-from devices.operation import Loss
 from devices.results import Results
-from networks.kinds import Optimizer, Place
-from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
+from solver.options import EngineName, FormulationName, Order, SolverOptions
+from solver.requests.request import CodecWord, ProfiledModel, RequestedBudget, SliceWord
 
-_SliceWord: TypeAlias = Literal["auto", "none"]
-
-
-@dataclass(frozen=True)
-class ProfiledModel:
-    """A network, and the profile (name or path) with its costs.
-
-    ``model``, ``batch``, ``optimizer`` and ``accumulate`` are None unless the command line names
-    them. ``slices``: most bytes of a weight in a part, or ``auto``: parts only where no schedule of
-    whole layers can fit. ``strict``: an operation that was not measured is an error; no cost is
-    predicted.
-    """
-
-    profile: str
-    model: str | None
-    batch: int | None
-    optimizer: Optimizer | None
-    parameters_in: Place
-    loss: Loss | None
-    train: tuple[str, ...] | None
-    accumulate: int | Literal["auto"] | None
-    slices: int | _SliceWord
-    lora: str | None
-    strict: bool
-
-
-@dataclass(frozen=True)
-class RequestedBudget:
-    """A budget as the user wrote it, with shares and multiples still relative to the graph.
-
-    If ``ram`` is None, the budget is the RAM available on the profile's board.
-    """
-
-    ram: str | None
-    deadline: str | None
-    covers: Coverage
-    instantaneous_paging: bool
-    paging: bool
-    rematerialization: bool
+if TYPE_CHECKING:
+    from devices.quantities import Slices
 
 
 @dataclass(frozen=True)
@@ -114,18 +76,8 @@ class SolveOptions:
             raise InputError("--robust needs --draws, such as --draws 100")
         return cls(
             graph=namespace.graph
-            or ProfiledModel(
-                profile=namespace.profile,
-                model=namespace.model,
-                batch=namespace.batch,
-                optimizer=namespace.optimizer,
-                parameters_in=namespace.parameters_in,
-                loss=namespace.loss,
-                train=selection(namespace),
-                accumulate=namespace.accumulate,
-                slices=namespace.slices or "auto",
-                lora=namespace.lora,
-                strict=namespace.strict,
+            or profiled_model(
+                namespace, strict=namespace.strict, codecs=namespace.codecs or "auto"
             ),
             budget=_requested_budget(namespace),
             solver=SolverOptions(
@@ -149,10 +101,10 @@ class SolveOptions:
         )
 
 
-def _slices(text: str) -> int | _SliceWord:
-    if text in get_args(_SliceWord):
-        return cast(_SliceWord, text)
-    return slice_bytes(text)
+def _slices(text: str) -> Slices | SliceWord:
+    if text in get_args(SliceWord):
+        return cast(SliceWord, text)
+    return slices(text)
 
 
 def _requested_budget(namespace: Namespace) -> RequestedBudget | None:
@@ -185,10 +137,16 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slices",
         type=_slices,
-        metavar="BYTES|auto|none",
-        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB; auto:"
-        " only if an operation is larger than the RAM budget (auto; with the profile's network: as"
-        " in the profile)",
+        metavar="BYTES[:BYTES]|auto|none",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB, and"
+        " those with larger activations too (64KiB:16KiB); auto: only if an operation is larger"
+        " than the RAM budget (auto; with the profile's network: as in the profile)",
+    )
+    parser.add_argument(
+        "--codecs",
+        choices=get_args(CodecWord),
+        help="whether the backward pass reads bits of activations and places of maxima where it"
+        " needs no more; auto: where that is cheaper (auto)",
     )
     parser.add_argument(
         "--ram-budget",

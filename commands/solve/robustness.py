@@ -9,12 +9,21 @@ from solver.problem.schedule import DrawStatistics, Schedule, Share
 from solver.robustness.draws import CostDraws
 from solver.robustness.robustness import assess_robustness, draws_limit_s
 from solver.robustness.search import DrawProgress
+from solver.solving.shared_ram import SharedRam
 
 
 def assess(
-    console: Console, schedule: Schedule, draws: CostDraws, options: SolverOptions, robust: bool
+    console: Console,
+    schedule: Schedule,
+    draws: CostDraws,
+    options: SolverOptions,
+    robust: bool,
+    ram: SharedRam | None,
 ) -> Schedule:
-    """Call :func:`~solver.robustness.robustness.assess_robustness` and show its progress."""
+    """Call :func:`~solver.robustness.robustness.assess_robustness` and show its progress.
+
+    What it chooses is left if the board's ``ram`` has no room for it and the records of it.
+    """
     console.say(
         f"assessing the schedule with {len(draws.energy_j)} draws, for at most"
         f" {draws_limit_s(options):g} s; Ctrl-C ends it earlier"
@@ -28,7 +37,12 @@ def assess(
                 passing=True,
             )
 
-        return assess_robustness(schedule, draws, options, robust, show)
+        chosen = assess_robustness(schedule, draws, options, robust, show)
+    use = None if ram is None else ram.use(chosen)
+    if use is None or use.fits:
+        return chosen
+    console.say(f"the schedule that is best over the draws cannot run: {use}")
+    return schedule
 
 
 def summarise_robustness(console: Console, schedule: Schedule) -> None:

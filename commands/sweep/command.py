@@ -86,8 +86,10 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     from devices.library import resolve_profile
     from networks.exported import exported
     from networks.models import build_model
+    from replay.board_ram import BoardRam
     from solver.costing.costing import cost_graph
     from solver.problem.graph import CostedGraph
+    from solver.requests.subjects import SolveSubject
     from solver.sweep.directory import SweepSubject
 
     source = options.graphs
@@ -109,6 +111,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 accumulate=parts,
                 lora=source.lora,
                 slices=slices,
+                codecs=source.codecs,
             )
             say_remark(console, step)
             costed = cost_graph(step, profile)
@@ -117,7 +120,8 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                     f"{costed.graph.name}: {len(costed.predicted)} operations were not measured;"
                     f" their costs are predicted ({COMMAND} solve lists them)"
                 )
-            yield SweepSubject(costed.graph, options.covers, profile.name, model)
+            ram = BoardRam.of(SolveSubject(costed.graph, profile, step=step))
+            yield SweepSubject(costed.graph, options.covers, profile.name, model, ram)
 
 
 SWEEP = Command(

@@ -6,9 +6,9 @@ import os
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.arguments import (
-    DEFAULT_MODEL,
     add_coverage,
     add_gap,
     add_home,
@@ -19,17 +19,21 @@ from commands.arguments import (
     positive,
     require_no_options_of_model,
     selection,
-    slice_bytes,
+    slices,
 )
 from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
+from solver.requests.request import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from devices.quantities import Slices
 
 
 @dataclass(frozen=True)
 class ProfiledModels:
-    """Every network with every profile (name or path), number of parts of its batch, and slices."""
+    """Every network with every profile (name or path), parts of its batch, slices and codecs."""
 
     profiles: tuple[str, ...]
     models: tuple[str, ...]
@@ -39,7 +43,8 @@ class ProfiledModels:
     loss: Loss | None
     train: tuple[str, ...] | None
     accumulate: tuple[int, ...]
-    slices: tuple[int | None, ...]
+    slices: tuple[Slices | None, ...]
+    codecs: bool
     lora: str | None
 
 
@@ -83,6 +88,7 @@ class SweepOptions:
                 train=selection(namespace),
                 accumulate=tuple(namespace.accumulate),
                 slices=tuple(namespace.slices or (None,)),
+                codecs=bool(namespace.codecs),
                 lora=namespace.lora,
             ),
             ram_budgets=namespace.ram_budgets,
@@ -143,10 +149,18 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--slices",
         nargs="+",
-        type=slice_bytes,
-        metavar="BYTES",
-        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB; with"
-        " several sizes, every network is solved with each of them (no parts)",
+        type=slices,
+        metavar="BYTES[:BYTES]",
+        help="do layers with larger weights in parts of at most so many bytes, such as 64KiB, and"
+        " those with larger activations too (64KiB:16KiB); with several sizes, every network is"
+        " solved with each of them (no parts)",
+    )
+    parser.add_argument(
+        "--codecs",
+        action="store_true",
+        default=None,
+        help="solve every network with codecs: the backward pass reads bits of activations and"
+        " places of maxima where it needs no more",
     )
     add_home(parser)
     parser.add_argument(

@@ -46,7 +46,8 @@
   heads.forEach((head, column) => {
     const button = element("button", { type: "button" }, head.textContent);
     button.addEventListener("click", () => sortBy(column));
-    head.replaceChildren(button);
+    // On paper, Chromium repeats a table's head on every page only if no button is in it.
+    head.replaceChildren(button, element("span", { class: "printed" }, head.textContent));
   });
 
   // --- filters -------------------------------------------------------------------------------

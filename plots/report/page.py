@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from campaigns.keeping.directory import FILE
 from campaigns.keeping.results import CampaignResults, State
 from devices.documents.document import read_text, write_atomically
 from devices.program import COMMAND, program_version
+from plots.html import page_environment, resource, source_hash
 from plots.report.charts import energy_against_ram, measured_against_predicted
 from plots.report.details import commands_of, facts_of
 from plots.report.drawing import Style, swatch
@@ -34,7 +31,6 @@ from plots.report.table import columns_of, factors_of, levels_of
 from plots.report.timeline import columns_for
 from plots.report.words import sources_of
 
-_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _STATES: tuple[State, ...] = ("failed", "waiting", "no schedule", "done")
 
 
@@ -67,22 +63,15 @@ def write_report(
 
 
 def _page(results: CampaignResults, cells: Sequence[CellFigures]) -> str:
-    environment = Environment(
-        loader=PackageLoader("plots", "report"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=StrictUndefined,
-        finalize=_without_controls,
-    )
     methods = [method.name for method in results.design.methods]
     boards = [setting.name for setting in results.design.settings]
     method_styles = {name: Style(number) for number, name in enumerate(methods)}
     board_styles = {name: Style(number) for number, name in enumerate(boards)}
     factors = factors_of(results.cells)
     states = Counter(result.state for result in results.cells)
-    style, script = _resource("page.css"), _resource("page.js")
-    return environment.get_template("page.html.j2").render(
+    style, script = resource("plots.report", "page.css"), resource("plots.report", "page.js")
+    template = page_environment("plots", "report").get_template("page.html.j2")
+    return template.render(
         name=results.name,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         program=program_version(),
@@ -109,8 +98,8 @@ def _page(results: CampaignResults, cells: Sequence[CellFigures]) -> str:
         data=_data(results, cells, factors),
         style=Markup(style),  # noqa: S704  files of this package
         script=Markup(script),  # noqa: S704
-        style_hash=_source_hash(style),
-        script_hash=_source_hash(script),
+        style_hash=source_hash(style),
+        script_hash=source_hash(script),
     )
 
 
@@ -140,19 +129,3 @@ def _data(results: CampaignResults, cells: Sequence[CellFigures], factors: Any) 
 def _power_source(cell: CellFigures) -> list[str]:
     figures = (cell.predicted_energy, cell.measured_energy)
     return ["" if figure is None else figure.source or "" for figure in figures]
-
-
-def _resource(name: str) -> str:
-    return files("plots.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _source_hash(text: str) -> str:
-    """Hash by which the page's security policy admits its own style and script, and no other."""
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _without_controls(value: object) -> object:
-    """Replace control characters, which HTML does not allow, in texts from files."""
-    if not isinstance(value, str) or isinstance(value, Markup):
-        return value
-    return "".join(c if c.isprintable() or c in "\n\t" else _UNPRINTABLE for c in value)

@@ -297,7 +297,7 @@ def test_dry_run_reaches_no_board_and_reports_the_work_and_file(
 ) -> None:
     assert run("profile", "--device", "pi4", "--model", "resnet8", "--dry-run") == 0
     said = capsys.readouterr().err
-    assert "66 distinct operations" in said
+    assert "68 distinct operations" in said
     assert "written" in said
     assert not Path("results").exists()
 

@@ -31,7 +31,7 @@ ADD = OpSpec.of("add.forward", elements=64)
 
 
 def interval(median: float, half: float = 0.0) -> Interval:
-    return Interval(median=median, low=median - half, high=median + half)
+    return Interval(median=median, low=median - half, high=median + half, freedom=20)
 
 
 def profile(
@@ -75,10 +75,11 @@ def test_a_profile_does_not_differ_from_itself() -> None:
 def test_only_figures_beyond_their_intervals_differ() -> None:
     one = profile({RELU: interval(1.0, 0.1), ADD: interval(1.0, 0.1)})
     other = profile({RELU: interval(1.15, 0.1), ADD: interval(1.5, 0.1)})
-    found = compare(one, other).differences
+    comparison = compare(one, other)
+    found = comparison.differences
     assert [difference.what for difference in found] == [f"warm {ADD.key}", f"cold {ADD.key}"]
     assert found[0].ratio == pytest.approx(1.5)
-    assert found[0].least_ratio == pytest.approx(1.4 / 1.1)
+    assert 1.01 < comparison.least_ratio(found[0]) < 1.4
 
 
 def test_storage_and_idle_power_are_compared_too() -> None:
@@ -93,17 +94,18 @@ def test_storage_and_idle_power_are_compared_too() -> None:
 bounds = st.tuples(*[st.floats(1e-9, 1e3)] * 3).map(sorted)
 
 
-@given(bounds, bounds)
-def test_swapping_the_profiles_inverts_the_ratios(a: list[float], b: list[float]) -> None:
+@given(bounds, bounds, st.floats(1e-6, 0.5))
+def test_swapping_the_profiles_inverts_the_ratios(
+    a: list[float], b: list[float], level: float
+) -> None:
     one, other = (Interval(low=x[0], median=x[1], high=x[2]) for x in (a, b))
     there, back = Difference("x", "time_s", one, other), Difference("x", "time_s", other, one)
-    assert there.is_beyond_intervals == back.is_beyond_intervals
+    assert there.p_value == pytest.approx(back.p_value)
     assert there.ratio * back.ratio == pytest.approx(1.0)
-    assert there.least_ratio * back.least_ratio == pytest.approx(1.0)
-    if there.is_beyond_intervals:
-        assert min(there.ratio, 1 / there.ratio) <= min(there.least_ratio, 1 / there.least_ratio)
-    else:
-        assert there.least_ratio == 1.0
+    nearest = there.least_ratio(level)
+    assert nearest * back.least_ratio(level) == pytest.approx(1.0)
+    assert (nearest != 1.0) == (there.p_value < level)
+    assert min(there.ratio, 1 / there.ratio) <= min(nearest, 1 / nearest)
 
 
 def test_costs_in_context_are_compared_only_with_each_other() -> None:
@@ -132,11 +134,11 @@ def test_diff_command_shows_differences_and_circumstances(
 ) -> None:
     assert cli.main(["diff", *files]) == 0
     shown = capsys.readouterr().out
-    assert (
-        "2 figures are in both profiles, A (estimated) and B (estimated); 2 differ beyond" in shown
-    )
+    assert "2 figures are in both profiles, A (estimated) and B (estimated); 2 differ\n" in shown
     assert re.search(r"warm relu.forward elements=64 +1 ms ±1 % +2 ms ±0.5 % ", shown)
     assert "+100.00 %" in shown
+    assert "At most 5% of the differences are expected to be false." in shown
+    assert re.search(r"with a probability of 90%: of one figure \+[\d.]+ % \(median", shown)
     assert f"only in {files[1]}: {ADD.key}" in shown
     assert "board.kernel: one | another" in shown
 
@@ -148,6 +150,9 @@ def test_the_document_has_every_difference(
     document = json.loads(capsys.readouterr().out)
     assert [found["ratio"] for found in document["differences"]] == [pytest.approx(2.0)] * 2
     assert document["only_second"] == [ADD.key]
+    assert all(found["p_value"] < 1e-3 for found in document["differences"])
+    one, every = (document["visible"][name]["median"] for name in ("one_figure", "all_figures"))
+    assert 1.0 < every < one < 2.0
 
 
 def test_diff_document_is_valid_json_when_a_figure_is_zero(

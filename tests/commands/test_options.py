@@ -12,12 +12,12 @@ import pytest
 
 from commands.command_line import parse
 from commands.profile.options import MeasureOptions, RefineOptions
-from commands.solve.options import ProfiledModel
 from devices.errors import InputError
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from profiler.run.options import ProfileOptions
 from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
+from solver.requests.request import CodecWord, ProfiledModel
 
 COMMANDS: Mapping[str, Sequence[str]] = {
     "profile": ("--device", "local"),
@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "campaign": ("run", "published"),
     "campaign status": ("status", "published"),
     "campaign compare": ("compare", "flags:o2", "flags:o3"),
+    "serve": (),
     "plot": ("--profile", "m4"),
     "export": ("--schedule", "a.json", "--format", "c"),
     "export trace": ("--schedule", "a.json", "--format", "perfetto"),
@@ -75,6 +76,7 @@ def test_options_are_one_frozen_value(name: str) -> None:
         ("--budget-covers", Coverage),
         ("--optimizer", Optimizer),
         ("--parameters-in", Place),
+        ("--codecs", CodecWord),
     ],
 )
 def test_every_name_of_a_literal_can_be_chosen_and_no_other(
@@ -91,8 +93,17 @@ def test_options_left_out_have_the_library_defaults() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
     assert solve.graph == ProfiledModel(
-        *("m4", None, None, None, "ram"),
-        **{"loss": None, "train": None, "lora": None, "accumulate": None, "slices": "auto"},
+        profile="m4",
+        model=None,
+        batch=None,
+        optimizer=None,
+        parameters_in="ram",
+        loss=None,
+        train=None,
+        accumulate=None,
+        slices="auto",
+        codecs="auto",
+        lora=None,
         strict=False,
     )
     profile = options("profile", *COMMANDS["profile"])
@@ -156,3 +167,12 @@ def test_options_that_exclude_each_other_are_refused_before_anything_is_read(
 ) -> None:
     with pytest.raises(InputError, match=told):
         parse(argv)
+
+
+def test_general_shapes_are_measured_beside_a_small_network_for_ten_minutes() -> None:
+    asked = options("profile", *COMMANDS["profile"], "--general")
+    assert (asked.general_s, asked.models) == (600.0, ("resnet8",))
+    named = ("--general", "2.5", "--model", "digits")
+    asked = options("profile", *COMMANDS["profile"], *named)
+    assert (asked.general_s, asked.models) == (150.0, ("digits",))
+    assert options("profile", *COMMANDS["profile"]).general_s is None

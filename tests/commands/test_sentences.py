@@ -90,7 +90,7 @@ def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for work in (
-        "commands.solve.choice.solve_graph",
+        "solver.requests.choice.solve_graph",
         "solver.sweep.sweep.sweep",
         "profiler.run.run.profile_device",
         "solver.files.solved.read_solved",
@@ -106,7 +106,7 @@ def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
 def test_a_directory_where_a_file_is_to_be_written_is_found_before_the_work(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("commands.solve.choice.solve_graph", pytest.fail)
+    monkeypatch.setattr("solver.requests.choice.solve_graph", pytest.fail)
     Path("there").mkdir()
     words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--out", "there")
     assert said(capsys, *words).endswith("there: this is a directory, but a file is needed here")

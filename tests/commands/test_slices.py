@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 import cli
 from devices.description import CATALOG
 from devices.documents.document import read_json
+from devices.quantities import Slices
 from devices.replay import ReplayReport
 from networks.exported import read_network
 from solver.files.solved import read_solved
@@ -58,6 +59,27 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
     assert set(ours) == set(theirs)
     for name in theirs:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_activations_in_parts_run_with_the_values_of_whole_layers(tmp_path: Path) -> None:
+    """Blocks of weights are compared with rows and columns of whole ones, and joined in files."""
+    model = ("--model", "digits", "--optimizer", "adam", "--slices", "512:1KiB")
+    assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
+    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--time-limit", "5")
+    words = ("--slices", "512:1KiB", "--ram-budget", "100%", "--out", "parts.json")
+    assert command(tmp_path, *solve, *words) == 0
+    graph, _ = read_solved(tmp_path / "parts.json", tmp_path / "parts.graph.json")
+    assert graph.origin is not None
+    assert graph.origin.slices == Slices(512, 1024)
+    run = ("run", "--device", "local", "--schedule", "parts.json", "--steps", "2")
+    assert command(tmp_path, *run, "--out", "run") == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    assert report.origin["slices"] == "512:1024"
+    (check,) = report.values
+    assert (check.against, check.identical) == ("the unscheduled step on the board", True)
+    with np.load(tmp_path / "run" / "parameters.npz") as found:
+        assert found["block2.pointwise.conv.weight"].size == 32 * 16
+        assert not [name for name in found if "[" in name]
 
 
 def test_files_of_a_users_network_have_whole_tensors(tmp_path: Path) -> None:
@@ -132,7 +154,7 @@ def test_slices_are_offered_where_no_whole_layers_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
-    words += ("--ram-budget", "220KiB", "--time-limit", "30", "--out", "s.json")
+    words += ("--ram-budget", "220KiB", "--time-limit", "30", "--codecs", "none", "--out", "s.json")
     assert command(tmp_path, *words, "--slices", "none") == 5
     capsys.readouterr()
     assert command(tmp_path, *words, "--json") == 0
@@ -142,7 +164,7 @@ def test_slices_are_offered_where_no_whole_layers_fit(
     assert [row["slices"] for row in document["slicings"]] == [55 << 10, 28160]
     graph, schedule = read_solved(tmp_path / "s.json", tmp_path / "s.graph.json")
     assert graph.origin is not None
-    assert graph.origin.slices in {55 << 10, 28160}
+    assert graph.origin.slices in {Slices(55 << 10), Slices(28160)}
     assert schedule.peak_bytes is not None
     assert schedule.peak_bytes <= 220 << 10
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,19 +14,15 @@ import pytest
 from campaigns.keeping.results import read_campaign
 from devices.results import Results
 from plots.report.page import write_report
+from tests.support.browser import chromium
 from tests.support.campaigns import campaign_with_replays
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+PDF_TO_TEXT = shutil.which("pdftotext")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="Chromium is missing: apt install chromium-headless-shell"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 SCHEMES = ("light", "dark")
 
@@ -40,13 +37,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        # Chromium's sandbox needs rights that containers lack.
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 class Opened:
@@ -88,6 +80,25 @@ def test_opens_without_requests_errors_or_sideways_scrolling(
     assert opened.page.locator(".controls").is_hidden()
     assert opened.requests == [report.as_uri()]
     assert not opened.errors, opened.errors[0][:500]
+
+
+def test_every_printed_page_of_the_table_has_its_head(
+    browser: Browser, report: Path, tmp_path: Path
+) -> None:
+    opened = Opened(browser, report)
+    opened.page.evaluate(
+        "const body = document.getElementById('table').tBodies[0];"
+        "const rows = [...body.rows];"
+        "for (let time = 0; time < 12; ++time) body.append(...rows.map(row => row.cloneNode(true)))"
+    )
+    opened.page.pdf(path=tmp_path / "report.pdf")
+    if PDF_TO_TEXT is None:
+        pytest.fail("pdftotext is missing: sudo apt install poppler-utils")
+    words = [PDF_TO_TEXT, "-layout", str(tmp_path / "report.pdf"), "-"]
+    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    pages = [page for page in text.split("\f") if page.count("keep-") + page.count("chen-") > 4]
+    assert len(pages) > 1
+    assert all("RAM budget" in page for page in pages)
 
 
 def test_a_click_sorts_by_number_and_says_so(browser: Browser, report: Path) -> None:

@@ -17,10 +17,11 @@ from plots.replay.memory import replayed_memory
 from plots.replay.power import replayed_power
 from plots.replay.times import predicted_against_measured
 from plots.style import size_text
-from profiler.meters.base import Void
+from profiler.meters.base import PowerTrace, Void
 from profiler.meters.capture import Capture
 from profiler.meters.nominal import ConstantPower
 from profiler.meters.on_host import RecordedPower
+from profiler.meters.readings import Readings
 from profiler.meters.sync.base import ClockMap
 from profiler.meters.trace import EnergyCounter, SampledPower
 from replay.expectation import expected_step
@@ -188,10 +189,16 @@ def _times_ns(period_ms: float) -> np.ndarray:
     return np.arange(0, 4000 * _MS, int(period_ms * _MS), dtype=np.int64)
 
 
+def readings(trace: PowerTrace) -> Readings:
+    found = trace.readings()
+    assert not isinstance(found, Void)
+    return found
+
+
 def test_two_steps_in_the_middle_are_shown_sample_by_sample() -> None:
     times_ns = _times_ns(2)
     trace = SampledPower(times_ns, times_ns / 1e9, np.zeros(len(times_ns), dtype=bool), 0.002)
-    found = power_samples(trace, STEPS_NS)
+    found = power_samples(readings(trace), STEPS_NS)
     assert found is not None
     assert found.step_starts_s == (0.0, 0.2)
     assert found.step_times_s == (0.19, 0.19)
@@ -203,7 +210,7 @@ def test_two_steps_in_the_middle_are_shown_sample_by_sample() -> None:
 def test_a_slow_meter_is_shown_over_more_steps() -> None:
     times_ns = _times_ns(20)
     trace = SampledPower(times_ns, np.ones(len(times_ns)), np.zeros(len(times_ns), bool), 0.02)
-    found = power_samples(trace, STEPS_NS)
+    found = power_samples(readings(trace), STEPS_NS)
     assert found is not None
     assert len(found.step_starts_s) > 2
     assert len(found.time_s) >= 40
@@ -212,7 +219,7 @@ def test_a_slow_meter_is_shown_over_more_steps() -> None:
 def test_joule_counter_becomes_power_even_when_it_wraps() -> None:
     times_ns = _times_ns(2)
     trace = EnergyCounter(times_ns, (times_ns / 1e9 * 5.0) % 0.75, range_j=0.75, period_s=0.002)
-    found = power_samples(trace, STEPS_NS)
+    found = power_samples(readings(trace), STEPS_NS)
     assert found is not None
     assert np.allclose(found.power_w, 5.0)
 
@@ -224,7 +231,7 @@ def test_a_fast_meter_is_averaged_and_keeps_its_mean() -> None:
     )
     clock = ClockMap(np.array([0, 4000 * _MS]), np.array([50.0, 54.0]), uncertainty_s=0.0)
     trace = RecordedPower(capture, clock, guard_s=0.0, windows_ns=frozenset())
-    found = power_samples(trace, STEPS_NS)
+    found = power_samples(readings(trace), STEPS_NS)
     assert found is not None
     assert 1000 < len(found.time_s) <= 4000
     assert np.mean(found.power_w) == pytest.approx(2.0, abs=0.01)
@@ -236,22 +243,17 @@ def test_lost_samples_are_left_out() -> None:
     power_w[1500:1800] = np.nan
     capture = Capture(start_s=0.0, period_s=1e-3, power_w=power_w, flaws=np.zeros(4000, np.uint8))
     clock = ClockMap(np.array([0, 4000 * _MS]), np.array([0.0, 4.0]), uncertainty_s=0.0)
-    found = power_samples(RecordedPower(capture, clock, 0.0, frozenset()), STEPS_NS)
+    found = power_samples(readings(RecordedPower(capture, clock, 0.0, frozenset())), STEPS_NS)
     assert found is not None
     assert set(found.power_w) == {1.0}
 
 
-class _Silent:
-    def energy_j(self, start_ns: int, end_ns: int) -> Void:
-        return Void("nothing was recorded")
-
-
-@pytest.mark.parametrize("trace", [None, ConstantPower(3.0), _Silent()])
-def test_no_power_is_shown_without_samples(trace: object) -> None:
-    assert power_samples(trace, STEPS_NS) is None  # type: ignore[arg-type]
+def test_no_power_is_shown_without_samples() -> None:
+    assert power_samples(None, STEPS_NS) is None
+    assert isinstance(ConstantPower(3.0).readings(), Void)
 
 
 def test_a_replay_without_steps_has_no_power_to_show() -> None:
     times_ns = _times_ns(2)
     trace = SampledPower(times_ns, np.ones(len(times_ns)), np.zeros(len(times_ns), bool), 0.002)
-    assert power_samples(trace, []) is None
+    assert power_samples(readings(trace), []) is None
