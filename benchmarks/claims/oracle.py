@@ -11,16 +11,20 @@ states finds the least energy. Where time counts, a state is reached by several
 labels, each with the times at which processor, channel and pending transfers end; a label that is
 later in nothing and cheaper in energy replaces another one, since every clock is a maximum of
 earlier clocks plus constants. Transfers of storage with DMA are asynchronous throughout: compared
-with a synchronous transfer, no clock ends later.
+with a synchronous transfer, no clock ends later. A transfer that ends before the processor is free
+delays nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from operator import le
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 # A deadline is met up to rounding, as the contract has it.
 _ROUNDING = 1e-9
@@ -38,25 +42,9 @@ class _State(NamedTuple):
     done: int
 
 
-class _Clocks(NamedTuple):
-    """When the processor and the channel are free, and when each tensor's transfers end."""
-
-    processor_s: float
-    channel_s: float
-    coming_s: tuple[float, ...]
-    going_s: tuple[float, ...]
-
-    def no_later_than(self, other: _Clocks) -> bool:
-        return (
-            self.processor_s <= other.processor_s
-            and self.channel_s <= other.channel_s
-            and all(a <= b for a, b in zip(self.coming_s, other.coming_s, strict=True))
-            and all(a <= b for a, b in zip(self.going_s, other.going_s, strict=True))
-        )
-
-    @property
-    def end_s(self) -> float:
-        return max(self.processor_s, self.channel_s)
+# When the processor is free; with transfers beside ops, then when the channel is and when the
+# transfers of each tensor end: those into RAM, then those out of it. Empty if time is not counted.
+_Clocks: TypeAlias = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -106,6 +94,9 @@ class Oracle:
         self._must_store = self._set(t["name"] for t in tensors if t.get("persist") == "storage")
         self._must_hold = self._set(t["name"] for t in tensors if t.get("persist") == "ram")
         self._ops = [self._op(op) for op in graph["ops"]]
+        # Sums by bit set: bytes of tensors, joules of the ops that are not done.
+        self._sums: dict[int, int] = {}
+        self._left: dict[int, float] = {}
         written = 0
         for op in self._ops:
             written |= op.writes
@@ -118,6 +109,10 @@ class Oracle:
 
     def least_energy_j(self) -> float | None:
         """Least energy of any schedule; None if none exists."""
+        return self._least_energy_j
+
+    @cached_property
+    def _least_energy_j(self) -> float | None:
         return self._search("energy", self._ram_bytes)
 
     def least_time_s(self) -> float | None:
@@ -166,11 +161,16 @@ class Oracle:
         )
 
     def _held(self, ram: int) -> int:
-        return sum(size for bit, size in enumerate(self._bytes) if ram >> bit & 1)
+        if ram not in self._sums:
+            self._sums[ram] = sum(size for bit, size in enumerate(self._bytes) if ram >> bit & 1)
+        return self._sums[ram]
 
     def _left_j(self, done: int) -> float:
         """Energy that every completion needs: A* search expands fewer states with it."""
-        return sum(op.energy_j for number, op in enumerate(self._ops) if not done >> number & 1)
+        if done not in self._left:
+            ops = enumerate(self._ops)
+            self._left[done] = sum(op.energy_j for number, op in ops if not done >> number & 1)
+        return self._left[done]
 
     # --- the search -----------------------------------------------------------------------------
 
@@ -179,17 +179,21 @@ class Oracle:
         if self._held(self._start.ram) > ram_bytes:
             return None
         timed = objective == "time" or self._deadline_s is not None
+        latest_s = math.inf if self._deadline_s is None else self._deadline_s * (1 + _ROUNDING)
         everything = (1 << len(self._ops)) - 1
-        count, labels = itertools.count(), itertools.count()
-        zeros = (0.0,) * len(self._bytes)
-        queue = [(0.0, next(count), 0.0, self._start, _Clocks(0.0, 0.0, zeros, zeros))]
+        count = itertools.count()
+        clocks: _Clocks = ()
+        if timed:
+            clocks = (0.0,) * (2 + 2 * len(self._bytes) if self._beside_ops else 1)
+        queue = [(0.0, next(count), 0.0, self._start, clocks)]
+        queued: dict[tuple[_State, _Clocks], float] = {}
         reached: dict[_State, list[_Clocks]] = {}
-        while queue:
-            if next(labels) > self._most_labels:
-                raise TooLarge
+        for _ in range(self._most_labels):
+            if not queue:
+                return None
             _, _, energy_j, state, clocks = heapq.heappop(queue)
             earlier = reached.setdefault(state, [])
-            if any(one.no_later_than(clocks) for one in earlier):
+            if any(_no_later(one, clocks) for one in earlier):
                 continue
             earlier.append(clocks)
             if (
@@ -197,20 +201,19 @@ class Oracle:
                 and not self._must_hold & ~state.ram
                 and not self._must_store & ~state.stored
             ):
-                return {"energy": energy_j, "time": clocks.end_s, "any": 0.0}[objective]
+                return {"energy": energy_j, "time": _end_s(clocks), "any": 0.0}[objective]
             for following, cost_j, after in self._moves(state, clocks, ram_bytes):
-                if timed:
-                    if self._deadline_s is not None and after.end_s > self._deadline_s * (
-                        1 + _ROUNDING
-                    ):
-                        continue
-                else:
-                    after = clocks
+                end_s = _end_s(after)
+                if end_s > latest_s:
+                    continue
                 total_j = energy_j + cost_j
                 left_j = self._left_j(following.done)
-                first = {"energy": total_j + left_j, "time": after.end_s, "any": 0.0}[objective]
+                first = {"energy": total_j + left_j, "time": end_s, "any": 0.0}[objective]
+                if queued.get((following, after), math.inf) <= first:
+                    continue
+                queued[following, after] = first
                 heapq.heappush(queue, (first, next(count), total_j, following, after))
-        return None
+        raise TooLarge
 
     def _moves(
         self, state: _State, clocks: _Clocks, ram_bytes: int
@@ -220,17 +223,18 @@ class Oracle:
         for bit, size in enumerate(self._bytes):
             flag = 1 << bit
             if state.ram & flag:
-                yield state._replace(ram=state.ram & ~flag), 0.0, _awaited(clocks, flag)
+                freed = _State(state.ram & ~flag, state.stored, state.done)
+                yield freed, 0.0, self._awaited(clocks, flag, flag)
                 cost = self._page_out[bit]
                 allowed = self._paging or self._must_store & flag
                 if cost and allowed and not state.stored & flag:
-                    stored = state._replace(stored=state.stored | flag)
+                    stored = _State(state.ram, state.stored | flag, state.done)
                     yield stored, cost["energy_j"], self._moved(clocks, bit, cost, out=True)
             elif state.stored & flag:
                 cost = self._page_in[bit]
                 allowed = self._paging or self._at_home[bit]
                 if cost and allowed and held + size <= ram_bytes:
-                    present = state._replace(ram=state.ram | flag)
+                    present = _State(state.ram | flag, state.stored, state.done)
                     yield present, cost["energy_j"], self._moved(clocks, bit, cost, out=False)
         for number, op in enumerate(self._ops):
             flag = 1 << number
@@ -246,35 +250,50 @@ class Oracle:
             following = _State(
                 (state.ram | op.writes) & ~op.consumed, state.stored, state.done | flag
             )
-            ready = _awaited(clocks, op.reads, op.consumed)
-            after = ready._replace(processor_s=ready.processor_s + op.time_s)
-            yield following, op.energy_j, after
+            yield following, op.energy_j, self._computed(clocks, op)
+
+    # --- clocks ---------------------------------------------------------------------------------
+
+    def _computed(self, clocks: _Clocks, op: _Op) -> _Clocks:
+        """The clocks after an op, which waits for the transfers of what it reads and overwrites."""
+        if not clocks:
+            return clocks
+        now_s, *others = self._awaited(clocks, op.reads, op.consumed)
+        now_s += op.time_s
+        return (now_s, *others[:1], *(end_s if end_s > now_s else 0.0 for end_s in others[1:]))
 
     def _moved(self, clocks: _Clocks, bit: int, cost: Mapping[str, float], *, out: bool) -> _Clocks:
         """The clocks after a transfer of one tensor was started, or made."""
-        if self._instantaneous:
+        if self._instantaneous or not clocks:
             return clocks
-        if out:
-            clocks = _awaited(clocks, 1 << bit, 0)
-        end_s = clocks.end_s + cost["time_s"]
         if not self._beside_ops:
-            return clocks._replace(processor_s=end_s, channel_s=end_s)
+            return (clocks[0] + cost["time_s"],)
         if out:
-            return clocks._replace(channel_s=end_s, going_s=_put(clocks.going_s, bit, end_s))
-        return clocks._replace(channel_s=end_s, coming_s=_put(clocks.coming_s, bit, end_s))
+            clocks = self._awaited(clocks, 1 << bit, 0)
+        end_s = _end_s(clocks) + cost["time_s"]
+        place = 2 + bit + (len(self._bytes) if out else 0)
+        return _put(_put(clocks, 1, end_s), place, end_s)
+
+    def _awaited(self, clocks: _Clocks, coming: int, going: int) -> _Clocks:
+        """The clocks once transfers into RAM of the tensors in ``coming``, and those out of RAM of
+        the tensors in ``going``, have ended."""
+        ends_s = clocks[2:]
+        if not any(ends_s):
+            return clocks
+        awaited = coming | going << len(self._bytes)
+        now_s = max(
+            clocks[0], *(end_s for place, end_s in enumerate(ends_s) if awaited >> place & 1), 0.0
+        )
+        return (now_s, clocks[1], *(end_s if end_s > now_s else 0.0 for end_s in ends_s))
 
 
-def _awaited(clocks: _Clocks, coming: int, going: int | None = None) -> _Clocks:
-    """The clocks once transfers into RAM of the tensors in ``coming``, and those out of RAM of the
-    tensors in ``going`` (the same ones by default), have ended."""
-    going = coming if going is None else going
-    now_s, coming_s, going_s = clocks.processor_s, clocks.coming_s, clocks.going_s
-    for bit in range(len(coming_s)):
-        if coming >> bit & 1 and coming_s[bit]:
-            now_s, coming_s = max(now_s, coming_s[bit]), _put(coming_s, bit, 0.0)
-        if going >> bit & 1 and going_s[bit]:
-            now_s, going_s = max(now_s, going_s[bit]), _put(going_s, bit, 0.0)
-    return clocks._replace(processor_s=now_s, coming_s=coming_s, going_s=going_s)
+def _end_s(clocks: _Clocks) -> float:
+    """When processor and channel have ended; 0 where time counts nothing."""
+    return max(clocks[:2], default=0.0)
+
+
+def _no_later(clocks: _Clocks, other: _Clocks) -> bool:
+    return all(map(le, clocks, other))
 
 
 def _put(values: tuple[float, ...], index: int, value: float) -> tuple[float, ...]:

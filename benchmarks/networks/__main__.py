@@ -45,8 +45,8 @@ Dropout is 0, so that both sides compute the same; parameters and inputs are ran
 
 _EARLIER = """
 
-{count} of the {rows} networks were measured by earlier runs of this command;
-`--record` has kept their rows."""
+{count} of the {rows} networks were measured by earlier runs of this command, of this
+release or of earlier commits; `--record` has kept their rows."""
 
 _SCHEDULE_TEXT = f"""
 The budget is {100 * SHARE:.0f} % of the peak of the step without a budget and with parameters in

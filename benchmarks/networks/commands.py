@@ -60,7 +60,8 @@ class Commands:
         words = ("--ram-budget", budget, "--time-limit", f"{limit_s:g}", "--out", str(out))
         words += ("--parameters-in", parameters_in)
         began = time.monotonic()
-        self._call("solve", "--profile", str(self._profile), *words, allowed=_SOLVED)
+        whole = ("--slices", "none")  # this page is about whole layers
+        self._call("solve", "--profile", str(self._profile), *whole, *words, allowed=_SOLVED)
         seconds = time.monotonic() - began
         schedule = Schedule.model_validate_json(out.read_bytes())
         graph = CostedGraph.model_validate_json(graph_path(out).read_bytes())

@@ -13,9 +13,9 @@ from networks.models import build_model
 from networks.training import TrainingStep
 from profiler.run.options import ProfileOptions
 from profiler.run.run import profile_device
-from replay.context import with_step_costs
+from replay.costs.context import with_step_costs
+from replay.costs.watch import watch_step
 from replay.lowering.lowering import unscheduled
-from replay.watch import watch_step
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions

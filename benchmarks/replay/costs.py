@@ -15,7 +15,7 @@ from profiler.run.table import TrialTable
 from profiler.run.trials import RunDirectory, Trial
 from profiler.script.windows import OpWindow
 from profiler.statistics import median_interval
-from replay.context import WatchedSitting, step_costs, with_step_costs
+from replay.costs.context import WatchedSitting, step_costs, with_step_costs
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.runs import training_step_of
@@ -46,7 +46,14 @@ same runs from the same trials. Measured are the medians of watched actions, and
 - *Half width*: median relative half width of the intervals of actions longer than 100 µs.
 - *Actions differ by*: median size of the relative difference, of the same actions.
 - *Step differs by*: median size of the relative difference of a step's time, and the worst.
+
+An op that a schedule recomputes finds other data in the caches than at its first place, but it has
+one cost: that of all its executions in the watched steps. The second table of a board shows what
+this leaves out. *Over the first* is the time of the recomputation over that of the op's first
+execution in the same run: the median, and between what half of them lie.
 """
+
+_AGAIN_HEAD = ("executions", "actions", "held", "measured over predicted", "over the first")
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,8 @@ def _unscheduled(record: Record) -> DeviceProfile:
         chosen = [n for n, s in enumerate(costs.sittings) if s.schedule == "unscheduled"]
         sittings = [
             WatchedSitting(
-                costs.sittings[n], {place.op: place.sittings_s[n] for place in costs.places}, ()
+                record=costs.sittings[n],
+                op_s={place.op: place.sittings_s[n] for place in costs.places},
             )
             for n in chosen
         ]
@@ -209,7 +217,11 @@ def costs_page(directories: Sequence[Path], versions: Sequence[str]) -> Page:
     return Page(
         "What an op costs in its step",
         _TEXT,
-        [_table(board, records) for board, records in boards.items()],
+        [
+            table
+            for board, records in boards.items()
+            for table in (_table(board, records), *_recomputed(records))
+        ],
         versions,
     )
 
@@ -225,6 +237,38 @@ def _table(board: str, records: Sequence[Record]) -> Table:
         rows.append((name, *result.cells))
     runs = [run.report for record in records for run in record.runs]
     return Table(_HEAD, rows, title=board, text=_runs(records, runs))
+
+
+def _recomputed(records: Sequence[Record]) -> Iterator[Table]:
+    """The ops that the schedules recompute; nothing if they recompute none."""
+    firsts: list[Comparison] = []
+    again: list[Comparison] = []
+    ratios: list[float] = []
+    for record in records:
+        for run in record.runs:
+            predicted = _predicted(run, record.profile).actions
+            first: dict[str, Comparison] = {}
+            for action, time_s in zip(run.report.actions, predicted, strict=True):
+                if action.what == "compute":
+                    first[action.label] = time_s
+                elif action.what == "recompute":
+                    firsts.append(first[action.label])
+                    again.append(time_s)
+                    ratios.append(time_s.measured.median / first[action.label].measured.median)
+    if not ratios:
+        return
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    rows = [
+        ("the first", *_executions(firsts), "–"),
+        ("recomputation", *_executions(again), f"{middle:.2f} ({low:.2f} to {high:.2f})"),
+    ]
+    yield Table(_AGAIN_HEAD, rows)
+
+
+def _executions(actions: Sequence[Comparison]) -> tuple[str, str, str]:
+    held = sum(action.is_held for action in actions)
+    ratio = statistics.median(each.measured.median / each.predicted.median for each in actions)
+    return str(len(actions)), f"{100 * held / len(actions):.1f} %", f"{ratio:.2f}"
 
 
 def _runs(records: Sequence[Record], runs: Sequence[ReplayReport]) -> str:

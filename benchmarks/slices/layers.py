@@ -1,4 +1,4 @@
-"""Layers whose operations are timed in parts, and the calls of all parts."""
+"""Layers whose operations are timed in parts and blocks, and the calls of all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import numpy as np
 
 from devices.operation import OpSpec
 from devices.signatures.base import Operand
-from devices.signatures.parts import is_pointwise
+from devices.signatures.parts import needs_columns
 from tests.support.onboard.kernels import Array, KernelLibrary, PreparedCall, aligned, fill
 
 Entry: TypeAlias = Literal["forward", "input_gradient", "parameter_gradient"]
 ENTRIES: tuple[Entry, ...] = ("forward", "input_gradient", "parameter_gradient")
+
+
+Range: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,10 @@ LAYERS = (
 )
 
 
+def _ranges(whole: int, part: int) -> list[Range]:
+    return [(first, min(first + part, whole)) for first in range(0, whole, part)]
+
+
 class Operands:
     """Buffers of a layer's operands, which the whole operation and its parts share."""
 
@@ -85,6 +92,62 @@ class Operands:
         """Largest workspace of the parts."""
         return max(self._library.workspace_bytes(s) for _, s in self._parts(entry, channels))
 
+    def blocks(self, entry: Entry, shape: tuple[int, int]) -> list[PreparedCall]:
+        """Calls of all blocks of so many output and input channels, in their order, in place."""
+        outs, channels = map(_ranges, self._layer.weight.shape, shape)
+        if entry == "input_gradient":
+            chains = [[(out, part) for out in outs] for part in channels]
+        else:
+            chains = [[(out, part) for part in channels] for out in outs]
+        return [call for chain in chains for call in self._chain(entry, chain)]
+
+    def _chain(self, entry: Entry, blocks: list[tuple[Range, Range]]) -> Iterator[PreparedCall]:
+        forward = self._layer.forward
+        family, kind = f"{forward.family}_block", str(entry)
+        folds = forward.family == "conv2d" and needs_columns(forward.attributes)
+        if entry == "parameter_gradient":
+            family = forward.family
+        elif entry == "input_gradient" and folds:
+            kind = "columns_gradient"
+        for number, (out, part) in enumerate(blocks):
+            attributes = self._of_block(out, part)
+            has_bias = forward.attributes["bias"] and part[0] == 0
+            attributes["bias"] = int(bool(has_bias))
+            if entry != "parameter_gradient":
+                attributes["continued"] = int(number > 0)
+            yield self._block_call(OpSpec.of(f"{family}.{kind}", **attributes), out, part)
+        if kind == "columns_gradient":
+            count = part[1] - part[0]
+            fold = OpSpec.of(
+                "conv2d_part.fold", **self._of_block(out, part), first_input=0, inputs=count
+            )
+            yield self._block_call(fold, out, part)
+
+    def _of_block(self, out: Range, part: Range) -> dict[str, int]:
+        forward = self._layer.forward
+        unit = "channels" if forward.family == "conv2d" else "features"
+        sizes = {f"out_{unit}": out[1] - out[0], f"in_{unit}": part[1] - part[0]}
+        return {**forward.attributes, **sizes}
+
+    def _block_call(self, spec: OpSpec, out: Range, part: Range) -> PreparedCall:
+        workspace = self._buffer("workspace", self._library.workspace_bytes(spec))
+
+        def buffers(operands: tuple[Operand, ...]) -> list[Array]:
+            """The buffers of a block, a part of the input, or a part of the output."""
+            found = []
+            for operand in operands:
+                role = operand.role.removesuffix("_before")
+                if role in {"weight", "weight_gradient"}:
+                    role = f"{role}{out}{part}"
+                elif role in {"input", "input_gradient"}:
+                    role = f"{role}{part}"
+                elif role != "columns":
+                    role = f"{role}{out}"
+                found.append(self._buffer(role, operand.bytes))
+            return found
+
+        return self._library.prepare(spec, buffers(spec.reads), buffers(spec.writes), workspace)
+
     def _whole(self, entry: Entry) -> OpSpec:
         forward = self._layer.forward
         return OpSpec.of(f"{forward.family}.{entry}", **forward.attributes)
@@ -92,7 +155,7 @@ class Operands:
     def _parts(self, entry: Entry, channels: int) -> Iterator[tuple[int, OpSpec]]:
         forward = self._layer.forward
         attributes, more, kind = forward.attributes, dict[str, int](), str(entry)
-        unfolds = forward.family == "conv2d" and not is_pointwise(attributes)
+        unfolds = forward.family == "conv2d" and needs_columns(attributes)
         if entry == "input_gradient" and unfolds:
             more = {"first_input": 0, "inputs": attributes["in_channels"]}
             kind = "columns_gradient"

@@ -1,0 +1,1 @@
+"""False alarms of campaigns, and how often they find a true change."""

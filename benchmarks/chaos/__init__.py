@@ -1,0 +1,1 @@
+"""Campaigns under random faults, compared with an undisturbed one."""

@@ -1,0 +1,1 @@
+"""How well a general profile predicts networks that were not measured with it."""

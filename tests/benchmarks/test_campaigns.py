@@ -1,0 +1,26 @@
+"""The benchmark of false alarms and power simulates comparisons from measured scatter."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from benchmarks.campaigns.power import simulate
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.02])
+def test_equal_things_rarely_raise_an_alarm_and_a_large_change_is_found(margin: float) -> None:
+    draw = random.Random(1)
+    scatter = [draw.gauss(0.0, 0.05) for _ in range(200)]
+    equal = simulate(scatter, 0.0, 8, 1000, margin)
+    assert (equal.more + equal.less) / equal.comparisons <= 0.07
+    slower = simulate(scatter, 0.10, 8, 1000, margin)
+    assert slower.more / slower.comparisons >= 0.9
+    assert slower.less == 0
+    assert simulate(scatter, -0.10, 8, 1000, margin).more == 0
+
+
+def test_without_scatter_every_change_beyond_the_margin_is_found() -> None:
+    for change, more in ((0.0, 0), (0.01, 0), (0.03, 100)):
+        assert simulate([0.0] * 8, change, 8, 100, 0.02).more == more
