@@ -58,7 +58,7 @@ $(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
 system-packages:
 	@tools/system-packages openssh-server openssh-client gcc libc6-dev qemu-system-arm \
 		gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
-		e2fsprogs bc xz-utils chromium-headless-shell
+		e2fsprogs bc xz-utils chromium-headless-shell poppler-utils
 
 lock:
 	$(PYTHON) -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \

@@ -172,13 +172,14 @@ def test_locks_name_no_index_and_pin_declared_packages() -> None:
         "import cli, commands.command_line",
         "import commands.profile.command, commands.solve.command, commands.run.command",
         "import commands.sweep.command, commands.plot, commands.export, commands.diff",
-        "import commands.profile.refine, commands.solve.summary, commands.run.summary",
+        "import commands.profile.refine, solver.requests.summary, commands.run.summary",
         "import commands.solve.baselines, commands.solve.robustness, commands.sweep.summary",
         "from solver import solve",
         "import solver.sweep.sweep, solver.robustness.robustness",
         "import profiler.run.run, profiler.run.frame",
         "import replay.runs, replay.running.opening, replay.export.export",
-        "import replay.directory, replay.measure_again, replay.run_report, replay.export.project",
+        "import replay.directory, replay.costs.measure_again, replay.run_report",
+        "import replay.export.project",
     ],
 )
 def test_heavy_libraries_are_not_imported_at_start_up(imported: str) -> None:

@@ -23,6 +23,7 @@ FLOORS = (
     ("replay",),
     ("campaigns",),
     ("plots",),
+    ("server",),
     ("commands", "joulewright"),
 )
 PACKAGES = tuple(room for floor in FLOORS for room in floor)

@@ -51,10 +51,11 @@ def campaign_with_replays(results: Results, **changes: object) -> CampaignDirect
     profile = resolve_profile("m4", results.profiles)
     for cell in opened.design.cells:
         level = opened.design.network_by_name[cell.network]
-        costed = costed_network(level, cell.batch, profile, None, "all")
+        method = opened.design.method_by_name[cell.method]
+        costed = costed_network(level, cell.batch, profile, None, "all", method)
         job = SolveJob.of(cell, opened.design, costed)
-        schedule, circumstances = solve(job)
-        keep(directory, costed.graph, schedule, record_of(job, schedule, circumstances))
+        found = solve(job.search)
+        keep(directory, job.graph(found), found.schedule, record_of(job, found))
     return directory
 
 

@@ -12,7 +12,8 @@ import signal
 from dataclasses import replace
 from typing import Any
 
-from solver.engines import engine, worker
+from devices.program import module_process
+from solver.engines import worker
 from solver.engines.messages import Finished, Run
 
 VARIABLE = "LIE"
@@ -38,10 +39,8 @@ class _Liar(worker._Highs):
 
 def instead_of_worker(module: str, name: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """The process of an engine, in which HiGHS is the liar."""
-    return _module_process(__name__ if name == "highs" else module, name, *arguments)
+    return module_process(__name__ if name == "highs" else module, name, *arguments)
 
-
-_module_process = engine.module_process
 
 if __name__ == "__main__":
     worker._ENGINES["highs"] = _Liar

@@ -17,7 +17,8 @@ from unittest.mock import patch
 from devices.description import CrossToolchain, DeviceDescription, load_description
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile
-from profiler.building.toolchain import KERNELS, PROGRAM, BuiltHarness, HarnessBuilder, build
+from profiler.building.sources import KERNELS
+from profiler.building.toolchain import PROGRAM, BuiltHarness, HarnessBuilder, build
 from profiler.lab.qemu import Guest, Microcontroller, make_guest
 from profiler.lab.running import RunningBoard, start_own
 from profiler.run.options import ProfileOptions

@@ -31,6 +31,13 @@ SSHD = Path("/usr/sbin/sshd")
 _START_LIMIT_S = 10.0
 
 
+def left_by_sessions(directory: Path) -> list[str]:
+    """Names in a board's directory but those of caches, which stay between sessions."""
+    if not directory.exists():
+        return []
+    return [path.name for path in directory.iterdir() if path.name not in {"clients", "objects"}]
+
+
 @dataclass(frozen=True)
 class Sshd:
     """A running server. ``directory`` holds all its files; sessions make theirs in ``board``."""
@@ -46,6 +53,10 @@ class Sshd:
     def board(self) -> Path:
         """Directory in which sessions make their directories."""
         return self.directory / "cache" / "joulewright"
+
+    def left(self) -> list[str]:
+        """What sessions have left on the board."""
+        return left_by_sessions(self.board)
 
     @property
     def log(self) -> str:

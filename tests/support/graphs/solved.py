@@ -24,7 +24,8 @@ from devices.profile import (
 from networks.kinds import Place
 from networks.models import build_model
 from networks.training import TrainingStep
-from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
+from profiler.building.sources import KERNELS, read_sources, sources_hash
+from profiler.building.toolchain import KERNEL_FLAGS
 from replay.lowering.lowering import lower
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph

@@ -32,7 +32,7 @@ void shim_underrun(const jw_call *call) {
 }
 
 const size_t shim_sizes[] = {sizeof(jw_action),
-                             sizeof(jw_compute),
+                             sizeof(jw_operation),
                              sizeof(jw_slot),
                              sizeof(jw_kept),
                              sizeof(jw_selection),

@@ -21,8 +21,10 @@ CURVE = ("resnet8", 8)
 
 CURVE_STEPS = 200
 
-GRADIENT_CASES = tuple(
-    (model, batch) for model in ("resnet8", "dscnn", "resnet18_cifar") for batch in (1, 8)
+# Of eight images in resnet18_cifar, some input of a ReLU is always nearer to zero than rounding is.
+GRADIENT_CASES = (
+    *((model, batch) for model in ("resnet8", "dscnn") for batch in (1, 8)),
+    *(("resnet18_cifar", batch) for batch in (1, 2)),
 )
 
 _DIRECTIONS = 4

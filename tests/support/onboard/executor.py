@@ -58,8 +58,8 @@ EXECUTOR = ROOT / "onboard" / "executor"
 KERNELS = ROOT / "onboard" / "kernels"
 SHIM = NATIVE / "executor_shim.c"
 
-NOWHERE = 2**32 - 1
-NOT_KEPT = 2**16 - 1
+NO_PLACE = 2**32 - 1
+NOT_KEPT = NO_SLOT = 2**16 - 1
 ROOM = 64
 """Bytes on either side of the arena, for canaries."""
 
@@ -79,24 +79,21 @@ _VERBS = {
 class _Action(Structure):
     _fields_ = (
         ("verb", c_uint8),
-        ("copy", c_uint8),
-        ("asynchronous", c_uint8),
-        ("gradient", c_uint8),
+        ("copy", c_uint8, 2),
+        ("asynchronous", c_uint8, 1),
+        ("gradient", c_uint8, 1),
         ("waits_for", c_uint16),
         ("index", c_uint16),
         ("address", c_uint32),
-        ("bytes", c_uint32),
-        ("to", c_uint32),
+        ("words", c_uint32),
     )
 
 
-class _Compute(Structure):
+class _Operation(Structure):
     _fields_ = (
         ("run", c_void_p),
         ("attributes", POINTER(c_int32)),
         ("scalars", POINTER(c_float)),
-        ("operands", POINTER(c_uint32)),
-        ("workspace", c_uint32),
         ("read_count", c_uint8),
         ("write_count", c_uint8),
         ("seeded", c_uint8),
@@ -109,7 +106,7 @@ class _Slot(Structure):
 
 
 class _Kept(Structure):
-    _fields_ = (("address", c_uint32), ("bytes", c_uint32), ("slot", c_uint32))
+    _fields_ = (("address", c_uint32), ("words", c_uint32), ("slot", c_uint16))
 
 
 class _Selection(Structure):
@@ -119,9 +116,9 @@ class _Selection(Structure):
 class _Table(Structure):
     _fields_ = (
         ("offset", c_uint32),
-        ("address", c_uint32),
         ("row_bytes", c_uint32),
         ("row_count", c_uint32),
+        ("address", c_uint32),
         ("kept", c_uint16),
         ("selection", c_uint16),
     )
@@ -141,6 +138,7 @@ class _Memory(Structure):
         ("page", c_void_p),
         ("rows", POINTER(c_uint32)),
         ("row", c_void_p),
+        ("watched_count", c_uint16),
     )
 
 
@@ -157,7 +155,9 @@ class _Plan(Structure):
         ("selection_count", c_uint16),
         ("table_count", c_uint16),
         ("frozen_count", c_uint16),
-        ("computes", POINTER(_Compute)),
+        ("operations", POINTER(_Operation)),
+        ("operands", POINTER(c_uint32)),
+        ("moves", POINTER(c_uint32)),
         ("slots", POINTER(_Slot)),
         ("kept", POINTER(_Kept)),
         ("selections", POINTER(_Selection)),
@@ -230,7 +230,10 @@ class _Executor(Structure):
         ("taker", c_void_p),
         ("blocked_ns", c_uint64),
         ("failed", c_void_p),
+        *((name, c_uint16) for name in ("first", "next", "first_probe", "next_probe")),
         ("begin_ns", c_uint64),
+        ("paused_ns", c_uint64),
+        ("operands", POINTER(c_uint32)),
         ("watched", c_bool),
         ("submitted", c_uint16),
         ("over", c_uint16),
@@ -239,7 +242,7 @@ class _Executor(Structure):
 
 _STRUCTURES = (
     _Action,
-    _Compute,
+    _Operation,
     _Slot,
     _Kept,
     _Selection,
@@ -274,8 +277,10 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     sizes = (ctypes.c_size_t * (len(_STRUCTURES) + 1)).in_dll(loaded, "shim_sizes")
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
-    for name in ("begin", "step", "afterwards", "transfer"):
+    for name in ("begin", "step", "resume", "afterwards", "transfer"):
         getattr(loaded, f"jw_executor_{name}").restype = c_char_p
+    for name in ("is_paused", "is_over"):
+        getattr(loaded, f"jw_executor_{name}").restype = c_bool
     for name in (
         *("open", "begin_frozen", "freeze", "keep", "complete", "recover", "fetch"),
         *("keep_rows", "fetch_rows"),
@@ -417,13 +422,18 @@ class Medium:
 class Replay:
     """A plan in an arena; an operation named after a kernel of the shim runs that kernel.
 
-    Each clock read advances the clock by a millisecond.
+    Each clock read advances the clock by a millisecond. With ``watched_count``, memory has room for
+    the spans and checksums of so many actions, and ``pauses`` counts the pauses of the last step.
     """
 
     library: ctypes.CDLL
     plan: ExecutionPlan
     layout: StoreLayout
     medium: Medium | None = None
+    watched_count: int | None = None
+    pauses: int = 0
+    probed: list[int] = field(default_factory=list)
+    spans: list[tuple[float, float]] = field(default_factory=list)
     executor: _Executor = field(init=False)
     store: _Store = field(init=False)
     clock_ns: int = 0
@@ -504,9 +514,21 @@ class Replay:
 
     def step(self, *, watched: bool = False) -> None:
         """Execute one training step and the actions after it."""
-        executor = ctypes.byref(self.executor)
-        self._check(self.library.jw_executor_step(executor, c_bool(watched)))
-        self._check(self.library.jw_executor_afterwards(executor))
+        executor, library = ctypes.byref(self.executor), self.library
+        self.pauses, self.probed, self.spans = -1, [], []
+        self._check(library.jw_executor_step(executor, c_bool(watched)))
+        self._read()
+        while not library.jw_executor_is_over(executor):
+            self._check(library.jw_executor_resume(executor))
+            self._read()
+        if library.jw_executor_is_paused(executor):
+            self._check(library.jw_executor_resume(executor))
+        self._check(library.jw_executor_afterwards(executor))
+        self._read()
+        while library.jw_executor_is_paused(executor):
+            self._check(library.jw_executor_resume(executor))
+            self._check(library.jw_executor_afterwards(executor))
+            self._read()
 
     def recover(self) -> int:
         """Recover the store after a power cut; returns the number of its last complete step."""
@@ -520,16 +542,17 @@ class Replay:
         self._check(self.library.jw_store_fetch(store, c_uint16(kept), memory))
         return self[address : address + self.plan.kept[kept].bytes]
 
-    @property
-    def probed(self) -> list[int]:
-        """Checksums of the probes in the last watched step."""
-        return self._table.memory.contents.probed[: self._table.probe_count]
-
-    @property
-    def spans(self) -> list[tuple[float, float]]:
-        """Start and duration in seconds of each action in the last watched step."""
-        spans = self._table.memory.contents.spans[: self._table.action_count]
-        return [(span.start_s, span.time_s) for span in spans]
+    def _read(self) -> None:
+        """Read the spans and checksums that memory holds of a watched step."""
+        executor, memory = self.executor, self._table.memory.contents
+        if not executor.watched or len(self.spans) == executor.next:
+            return
+        del self.spans[executor.first :], self.probed[executor.first_probe :]
+        self.pauses += 1
+        self.spans += [
+            (span.start_s, span.time_s) for span in memory.spans[: executor.next - executor.first]
+        ]
+        self.probed += memory.probed[: executor.next_probe - executor.first_probe]
 
     @property
     def touched_bytes(self) -> int:
@@ -557,14 +580,17 @@ class Replay:
 
     def _plan_table(self) -> _Plan:
         plan, layout = self.plan, self.layout
-        computes: list[_Compute] = []
+        operations: list[_Operation] = []
+        operands: list[int] = []
+        moves: list[int] = []
         actions: list[_Action] = []
         probes = 0
         for action in (*plan.actions, *plan.afterwards):
             match action.does:
                 case Compute():
-                    index = len(computes)
-                    computes.append(self._compute(action.does))
+                    index = len(operations)
+                    operations.append(self._operation(action.does))
+                    operands += [at // 4 for at in (*action.does.reads, *action.does.writes)]
                 case PageOut(slot=index) | PageIn(slot=index):
                     pass
                 case Select(selection=index) | RowsIn(table=index) | RowsOut(table=index):
@@ -572,12 +598,15 @@ class Replay:
                 case Probe():
                     index = probes
                     probes += 1
+                case Move(to=to):
+                    index = len(moves)
+                    moves.append(to // 4)
                 case _:
                     index = 0
             actions.append(self._action(action, index))
         slots = [_Slot(o, b) for o, b in zip(layout.offsets, plan.slot_bytes, strict=True)]
         kept = [
-            _Kept(_number(k.address), k.bytes, NOWHERE if k.slot is None else k.slot)
+            _Kept(_place(k.address), k.bytes // 4, NO_SLOT if k.slot is None else k.slot)
             for k in plan.kept
         ]
         firsts = [sum(s.indices for s in plan.selections[:n]) for n in range(len(plan.selections))]
@@ -588,7 +617,7 @@ class Replay:
         offsets = layout.table_offsets or (0,) * len(plan.tables)
         tables = [
             _Table(
-                *(offset, _number(table.address), table.row_bytes, table.rows),
+                *(offset, table.row_bytes, table.rows, _place(table.address)),
                 *(NOT_KEPT if table.kept is None else table.kept, table.selection),
             )
             for offset, table in zip(offsets, plan.tables, strict=True)
@@ -607,6 +636,7 @@ class Replay:
             page=ctypes.addressof(page),
             rows=self._array(c_uint32, [0] * plan.selected_rows),
             row=ctypes.addressof(row),
+            watched_count=len(actions) if self.watched_count is None else self.watched_count,
         )
         self._kept_alive(memory)
         return _Plan(
@@ -621,7 +651,9 @@ class Replay:
             selection_count=len(selections),
             table_count=len(tables),
             frozen_count=len(frozen),
-            computes=self._array(_Compute, computes),
+            operations=self._array(_Operation, operations),
+            operands=self._array(c_uint32, operands),
+            moves=self._array(c_uint32, moves),
             slots=self._array(_Slot, slots),
             kept=self._array(_Kept, kept),
             selections=self._array(_Selection, selections),
@@ -641,16 +673,14 @@ class Replay:
     def _array(self, kind: Any, values: list[Any]) -> Any:
         return self._kept_alive((kind * max(1, len(values)))(*values))
 
-    def _compute(self, op: Compute) -> _Compute:
+    def _operation(self, op: Compute) -> _Operation:
         own = op.op if op.op.startswith("shim_") else kernel_entry(op.spec.kind)
         names = op.spec.signature.scalars
         scalars = [scalar_bits(name, op.scalars[name]) for name in names]
-        return _Compute(
+        return _Operation(
             run=ctypes.cast(getattr(self.library, own), c_void_p).value,
             attributes=self._array(c_int32, list(op.spec.values)),
             scalars=ctypes.cast(self._array(c_uint32, scalars), POINTER(c_float)),
-            operands=self._array(c_uint32, [*op.reads, *op.writes]),
-            workspace=NOWHERE if op.workspace is None else op.workspace.address,
             read_count=len(op.reads),
             write_count=len(op.writes),
             seeded=len(names) if "seed" in names else 0,
@@ -660,19 +690,21 @@ class Replay:
     def _action(self, action: Action, index: int) -> _Action:
         operation = action.does
         row = _Action(verb=_VERBS[type(operation)], waits_for=action.waits_for, index=index)
-        if not isinstance(operation, Compute):
-            row.address, row.bytes = operation.block.address, operation.block.bytes
+        if isinstance(operation, Compute):
+            workspace = operation.workspace
+            row.address = _place(None if workspace is None else workspace.address)
+        else:
+            row.address, row.words = operation.block.address // 4, operation.block.bytes // 4
         if isinstance(operation, PageOut | PageIn | RowsIn):
             row.asynchronous = operation.asynchronous
         if isinstance(operation, PageIn):
             row.copy = ("this step", "last step", "frozen").index(operation.of)
-        if isinstance(operation, Move):
-            row.to = operation.to
         return row
 
 
-def _number(address: int | None) -> int:
-    return NOWHERE if address is None else address
+def _place(address: int | None) -> int:
+    """An address in words."""
+    return NO_PLACE if address is None else address // 4
 
 
 def shim(name: str, address: int, size_bytes: int) -> Action:
@@ -895,9 +927,16 @@ def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
 CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
 
 
-def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+def begun(
+    library: ctypes.CDLL,
+    plan: ExecutionPlan,
+    storage: Storage,
+    medium: Medium,
+    *,
+    watched_count: int | None = None,
+) -> Replay:
     """A replay whose kept tensors have their initial values."""
-    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    replay = Replay(library, plan, store_layout(plan, storage), medium, watched_count)
     values = initial(plan)
     for stored in (True, False):
         for number, kept in enumerate(plan.kept):

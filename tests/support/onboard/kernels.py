@@ -303,17 +303,21 @@ class FamilyCase:
 DERIVED_KINDS = tuple(
     kind
     for kind in SIGNATURES
-    if kind.partition(".")[0] in {"conv2d_part", "linear_part", "relu_signs"}
+    if kind.partition(".")[0].endswith(("_part", "_block", "_rows", "_bits", "_places"))
 )
 """Kinds whose reference is another kind, with the same bits."""
 
 
-def pointwise_sizes() -> dict[str, int]:
-    """Attributes of windows of one element, with stride 1 and without padding."""
-    sides = ("height", "width")
-    pads = ("pad_top", "pad_bottom", "pad_left", "pad_right")
-    ones = (f"{what}_{side}" for what in ("kernel", "stride") for side in sides)
-    return {**dict.fromkeys(ones, 1), **dict.fromkeys(pads, 0)}
+def required_sizes(kind: str) -> dict[str, int]:
+    """Attributes without which there is no operation of a kind."""
+    family, _, entry = kind.partition(".")
+    required = {"continued": 1, "bias": 0} if family.endswith("_block") else {}
+    if family in {"conv2d_part", "conv2d_block"}:
+        stride = 1 if entry == "input_gradient" else 2
+        required |= {"groups": 1, "stride_height": stride, "stride_width": 1, "pad_bottom": 1}
+    if family == "depthwise_part":
+        required |= dict.fromkeys(("in_channels", "out_channels", "groups"), 6)
+    return required
 
 
 def kinds_of(family: str) -> list[str]:

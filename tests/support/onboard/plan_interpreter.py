@@ -234,7 +234,9 @@ class ByName:
         """Execute one step; returns the values that its probes must see."""
         updates = {op.name: op for op in self._step.ops if op.spec.signature.mutates}
         kept = {
-            source: written for op in updates.values() for written, source in op.in_place.items()
+            self._step.buffer[source]: written
+            for op in updates.values()
+            for written, source in op.in_place.items()
         }
         for tensor in self._step.tensors:
             if tensor.home == "ram" and tensor.name not in kept:
