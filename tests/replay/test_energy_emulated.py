@@ -128,8 +128,8 @@ def test_operations_shorter_than_a_reading_draw_the_powers_of_the_sensor(
         power_w = sensor.idle_w + (sensor.busy_w - sensor.idle_w) * busy
         half_w = (energy.power_w.high - energy.power_w.low) / 2
         assert half_w < 0.15 * power_w, energy
-        # The board does some work of its own while a kernel sleeps.
-        assert energy.power_w.median == pytest.approx(power_w, abs=half_w + 0.15), energy
+        # Twice the half of a 95 % interval: one sound power in thousands lies farther away.
+        assert energy.power_w.median == pytest.approx(power_w, abs=2 * half_w), energy
     together = steps_together(timed)
     assert together.steps == STEPS
     # Sleeping takes a different time in each run.

@@ -35,7 +35,18 @@ _FULL_SCALE_V = {
 # A reading above this share of the range counts as saturated.
 _SATURATED_SHARE = 0.998
 
-_PATTERNS = ("name", "*_label", "power*_input", "in*_input", "curr*_input", "shunt*_resistor")
+# The driver gives the time between two readings in whole milliseconds.
+_INTERVAL_ROUNDING_S = 0.51e-3
+
+_PATTERNS = (
+    "name",
+    "*_label",
+    "power*_input",
+    "in*_input",
+    "curr*_input",
+    "shunt*_resistor",
+    "update_interval",
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,7 @@ def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) ->
     board = transport.name
     devices = read_devices(transport, str(meter.root), _PATTERNS)
     device = _find_device(devices, meter, board)
+    _check_interval(device, meter, board)
     channel = _find_channel(device, meter, board)
     rail = _rail(device, channel, board)
     rate_hz = meter.rate_hz
@@ -112,6 +124,20 @@ def _find_device(devices: list[SysfsDevice], meter: HwmonMeter, board: str) -> S
             " name the rail by a label that only one of them has"
         )
     return of_driver[0]
+
+
+def _check_interval(device: SysfsDevice, meter: HwmonMeter, board: str) -> None:
+    """Compare the described averaging time with the one that the driver uses now."""
+    interval_ms = device.number("update_interval")
+    if interval_ms is None or meter.integration_s is None:
+        return
+    if abs(interval_ms * 1e-3 - meter.integration_s) > _INTERVAL_ROUNDING_S:
+        raise MeasurementInvalid(
+            f"{board}: {meter.driver} averages over {interval_ms:g} ms, and its description says"
+            f" {meter.integration_s * 1e3:g} ms",
+            remedy=f"correct meter.integration_s, or write {meter.integration_s * 1e3:.0f} to"
+            f" {device.path('update_interval')} as root",
+        )
 
 
 def _labels(device: SysfsDevice) -> dict[str, str]:

@@ -158,6 +158,14 @@ def test_a_missing_rail_is_an_error_that_lists_the_existing_ones(
         assert part in sentence
 
 
+def test_a_sensor_that_averages_over_another_time_than_described_is_refused(tmp_path: Path) -> None:
+    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "root": ina226_tree(tmp_path)}
+    assert opened(**meter, integration_s=35.2e-3).sampler is not None  # the driver rounds it
+    sentence = refusal(**meter, integration_s=8.8e-3)
+    assert "averages over 35 ms, and its description says 8.8 ms" in sentence
+    assert "write 9 to" in sentence
+
+
 def test_a_sensor_that_cannot_be_read_is_an_error_with_its_file(tmp_path: Path) -> None:
     ina226_tree(tmp_path)
     (tmp_path / "hwmon3" / "power1_input").write_text("")
