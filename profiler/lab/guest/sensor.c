@@ -171,22 +171,23 @@ static void show(sensor *self, int bus, double share) {
     self->shown = power;
 }
 
+/*
+ * Intervals follow one another without a gap, however late this program is woken: it is late when an
+ * idle emulated processor is woken late, and idle until then.
+ */
 static _Noreturn void follow(sensor *self, int bus, int schedstat) {
     const int processors = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t before_ns = clock_ns();
     int64_t used_ns = busy_ns(schedstat, processors);
-    for (int64_t next_ns = before_ns;;) {
-        next_ns += interval_ns(transfer(bus, CONFIGURATION, true, 0));
-        const struct timespec until = {next_ns / 1000000000, next_ns % 1000000000};
+    for (int64_t end_ns = clock_ns();;) {
+        const int64_t length_ns = interval_ns(transfer(bus, CONFIGURATION, true, 0));
+        end_ns += length_ns;
+        const struct timespec until = {end_ns / 1000000000, end_ns % 1000000000};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR) {
         }
         const int64_t now_used_ns = busy_ns(schedstat, processors);
-        const int64_t now_ns = clock_ns();
-        const double share =
-            (double)(now_used_ns - used_ns) / ((double)(now_ns - before_ns) * processors);
+        const double share = (double)(now_used_ns - used_ns) / ((double)length_ns * processors);
         show(self, bus, fmin(fmax(share, 0.0), 1.0));
         used_ns = now_used_ns;
-        before_ns = now_ns;
     }
 }
 
