@@ -93,8 +93,9 @@ def evict_into_arena(
             pass is made.
 
     Returns:
-        The schedule with the plan of its addresses; None if tensors that cannot be paged are in the
-        way, or the C library cannot be compiled. The referees have to confirm both.
+        The schedule with the plan of its addresses, which are multiples of the greatest common
+        divisor of all sizes; None if tensors that cannot be paged are in the way, or the C library
+        cannot be compiled. The referees have to confirm both.
 
     Raises:
         OutOfTime: The time limit has passed.
@@ -155,6 +156,8 @@ class _Eviction:
             (i for i, starts in enumerate(problem.starts_in_ram) if starts),
             key=lambda i: -problem.size[i],
         )
+        # Blocks are also placed from the top of the arena down, and must be aligned there too.
+        unit = math.gcd(*problem.size, *(op.workspace_bytes for op in graph.ops)) or 1
         out = [t.page_out if can else None for t, can in self._tensors(problem.can_page_out)]
         back = [t.page_in if can else None for t, can in self._tensors(problem.can_page_in)]
         return _ProblemData(
@@ -173,7 +176,7 @@ class _Eviction:
             at_first=self._pointer(at_first, np.int32),
             at_first_count=len(at_first),
             in_storage=self._pointer(problem.starts_in_storage, np.uint8),
-            ram_bytes=problem.budget.ram_bytes,
+            ram_bytes=problem.budget.ram_bytes // unit * unit,
         )
 
     def _tensors(self, can: Sequence[bool]) -> Iterable[tuple[Any, bool]]:

@@ -65,6 +65,26 @@ def test_a_search_finds_valid_schedules_that_take_no_more(
         assert energy_j(problem, actions, seconds=0.01) <= at_once * (1 + 1e-9)
 
 
+@given(case=tight_problems(), rest=st.integers(0, 3))
+@examples(100)
+def test_addresses_are_aligned_whatever_the_budget(
+    case: tuple[CostedGraph, Budget], rest: int
+) -> None:
+    """Of sizes that are multiples of four, in an arena whose size is none."""
+    graph, budget = case
+    tensors = [each.model_copy(update={"bytes": 4 * each.bytes}) for each in graph.tensors]
+    ops = [
+        each.model_copy(update={"workspace_bytes": 4 * each.workspace_bytes}) for each in graph.ops
+    ]
+    words = graph.model_copy(update={"tensors": tuple(tensors), "ops": tuple(ops)})
+    ram_bytes = 4 * budget.ram_bytes + rest
+    problem = Problem(words, Budget(ram_bytes=ram_bytes))
+    actions = greedy_schedule(problem, thorough=False)
+    found = None if actions is None else evict_into_arena(problem, actions, time.monotonic() + 0.01)
+    if found is not None:
+        assert [offset % 4 for offset in found[1].offsets] == [0] * len(found[1].offsets)
+
+
 @given(graph=small_graphs(), slack=st.integers(0, 8))
 @examples(100)
 def test_everything_that_is_kept_in_a_large_arena_stays(graph: CostedGraph, slack: int) -> None:
