@@ -14,10 +14,13 @@ from devices.results import Results
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.profile import DeviceProfile
+    from profiler.run.options import ProfileOptions
+    from profiler.run.trials import RunDirectory
     from replay.costs.check import CheckReport
     from replay.costs.coverage import CheckedGroup, Coverage
 
@@ -79,15 +82,29 @@ def check(options: CheckOptions, console: Console) -> int:
     from devices.documents.document import dump_json, write_atomically
     from devices.library import resolve_profile
     from profiler.opening.boards import alone_with
+    from profiler.run.options import ProfileOptions
+    from profiler.run.run import choose_run_directory
+    from profiler.run.trials import RunDirectory
     from replay.costs.check import check_report
+    from replay.costs.refine import measured_build
 
     description = load_description(options.device)
     profile = resolve_profile(options.profile or description.name, options.results.profiles)
     specs = _chosen(options, description, profile)
     with alone_with(description):
-        groups = [_operations(options, description, profile, specs, console)]
-        if options.time_limit_s is None:
-            groups += _places(description, profile, console)
+        build = measured_build(profile)
+        again = description.with_matmul(build.matmul)
+        measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
+        # Interrupted, the same check goes on.
+        path = choose_run_directory((options.results.runs,), again, specs, None, measuring)
+        trials = RunDirectory(path)
+        watches = options.time_limit_s is None and bool(profile.step_costs)
+        if watches:
+            trials.begin_watching()
+        groups = [_operations(again, profile, specs, measuring, trials, console)]
+        if watches:
+            groups += _places(description, profile, trials.watching, console)
+            trials.end_watching()
     now = datetime.now(UTC)
     unchecked = len(profile.operations) - len(specs)
     report = check_report(
@@ -135,38 +152,33 @@ def _chosen(
 
 
 def _operations(
-    options: CheckOptions,
     description: DeviceDescription,
     profile: DeviceProfile,
     specs: Sequence[OpSpec],
+    measuring: ProfileOptions,
+    trials: RunDirectory,
     console: Console,
 ) -> CheckedGroup:
     """Measure operations by themselves again, as ``profile`` does."""
-    from profiler.run.options import ProfileOptions
-    from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+    from profiler.run.run import ProgressEvent, profile_device
     from profiler.run.table import TrialTable
-    from profiler.run.trials import RunDirectory
     from replay.costs.check import operation_figures
     from replay.costs.refine import measured_build, require_same_board, require_same_kernels
 
-    build = measured_build(profile)
-    measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
-    again = description.with_matmul(build.matmul)
-    trials = choose_run_directory((options.results.runs,), again, specs, None, measuring)
     with console.progress("connecting") as progress:
 
         def show(event: ProgressEvent) -> None:
             left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
             progress.show(event.activity, event.fraction, left)
 
-        found = profile_device(again, specs, None, measuring, trials, show)
+        found = profile_device(description, specs, None, measuring, trials.path, show)
     require_same_board(profile, found.board, found.energy_source)
     require_same_kernels(profile, measured_build(found))
-    return operation_figures(profile, specs, TrialTable.of(RunDirectory(trials).harness_runs()))
+    return operation_figures(profile, specs, TrialTable.of(trials.harness_runs()))
 
 
 def _places(
-    description: DeviceDescription, profile: DeviceProfile, console: Console
+    description: DeviceDescription, profile: DeviceProfile, directory: Path, console: Console
 ) -> list[CheckedGroup]:
     """Watch again the training steps that the profile watched, with other data."""
     from commands.wording import COMPILING
@@ -181,7 +193,9 @@ def _places(
             def progress(what: str, status: Status = status) -> None:
                 status.show(what, passing=what.startswith(COMPILING))
 
-            again = watch_step(description, network, profile, progress, first_seed=_SEED)
+            again = watch_step(
+                description, network, profile, progress, first_seed=_SEED, directory=directory
+            )
         found.append(place_figures(profile, again))
     return found
 

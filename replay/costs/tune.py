@@ -6,6 +6,7 @@ the context that counts: that of the schedule. The rounds end when the schedule 
 is as good as the best under the corrected costs, within the interval of its energy, and its time
 was predicted within its interval. All rounds are kept::
 
+    watching/               finished sittings of the step, until start.yaml is written
     start.yaml              the profile that the first round solves with
     round-1/                the files of a run: schedule, graph, report, trained values
     round-1/corrected.yaml  the profile after it; written last, so that its round is finished
@@ -14,6 +15,7 @@ was predicted within its interval. All rounds are kept::
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from solver.problem.schedule import Budget, Schedule
 
 _START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
+_WATCHING = "watching"
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,12 @@ def _start(
             )
         return begun
     if not any(costs.network == request.network for costs in profile.step_costs):
-        costs = watch_step(request.description, request.network, profile, progress)
+        kept = directory / _WATCHING
+        kept.mkdir(parents=True, exist_ok=True)
+        costs = watch_step(request.description, request.network, profile, progress, directory=kept)
         profile = with_step_costs(profile, costs)
     write_atomically(file, dump_yaml(profile))
+    shutil.rmtree(directory / _WATCHING, ignore_errors=True)
     return profile
 
 
