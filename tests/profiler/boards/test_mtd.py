@@ -118,7 +118,7 @@ class MtdBoard:
 
 def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
     settings = Settings(
-        min_window_s=0.03,
+        min_window_s=0.1,  # an interrupt of the emulated board takes some of a window
         idle_s=0.0,
         tail_s=0.0,
         first_executions={},
