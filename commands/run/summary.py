@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from commands.console import Console
 from commands.wording import lifetime
@@ -19,10 +19,10 @@ from devices.replay import (
     StorageCount,
     ValueCheck,
 )
+from replay.reporting.activity_names import ActivityNames
 from replay.runs import written_bytes_a_step
 
 _SHOWN_ACTIONS = 12
-_SHOWN_NAMES = 3
 
 
 def announce(
@@ -145,30 +145,18 @@ def _actions(console: Console, report: ReplayReport) -> None:
 
 def _energies(console: Console, report: ReplayReport, found: ActivityEnergies) -> None:
     """Print the activities of a step that take the most energy."""
-    source = found.energy_source
-    expected_j: dict[str, float] = {}
-    labels: dict[str, list[str]] = {}
-    for action in report.actions:
-        key = action.cost_key
-        expected_j[key] = expected_j.get(key, 0.0) + action.expected_energy_j.median
-        labels.setdefault(key, []).append(action.label)
-
-    def name(activity: str) -> str:
-        own = list(dict.fromkeys(labels.get(activity, ())))
-        return _OTHER.get(activity, activity) if not own else f"{activity} ({_listed(own)})"
-
+    source, names = found.energy_source, ActivityNames.of(report)
     most = sorted(found.activities, key=lambda each: -each.energy_j.median)
     rows = [["activity", "time a step", "power", f"energy a step ({source})", "predicted"]]
     for each in most[:_SHOWN_ACTIONS]:
-        known = all(activity in expected_j for activity in each.activities)
-        predicted_j = sum(expected_j.get(activity, 0.0) for activity in each.activities)
+        predicted_j = names.predicted_j(each.activities)
         rows.append(
             [
-                _listed([name(activity) for activity in each.activities], " + "),
+                names.words(each.activities),
                 si(each.time_s, "s"),
                 _interval(each.power_w, "W"),
                 _interval(each.energy_j, "J"),
-                si(predicted_j, "J") if known else "–",
+                "–" if predicted_j is None else si(predicted_j, "J"),
             ]
         )
     console.result(
@@ -176,23 +164,6 @@ def _energies(console: Console, report: ReplayReport, found: ActivityEnergies) -
         f" {found.readings} readings of {found.steps} watched steps"
     )
     console.table(rows, right=(1, 2, 3, 4))
-
-
-_OTHER: Mapping[str, str] = {
-    "move": "moves in RAM",
-    "probe": "checksums",
-    "rows": "selection of rows",
-    "wait": "waits for transfers",
-    "between": "the executor's own work",
-    "copies": "safety copies after the step",
-    "outside": "time between steps",
-}
-
-
-def _listed(names: Sequence[str], joint: str = ", ") -> str:
-    """The first names, and how many more there are."""
-    more = len(names) - _SHOWN_NAMES
-    return joint.join(names[:_SHOWN_NAMES]) + (f"{joint}{more} more" if more > 0 else "")
 
 
 def _held_out(scores: HeldOutScores) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from devices.replay import ReplayReport
+from plots.replay.energies import energies_of_activities
 from plots.replay.memory import replayed_memory
 from plots.replay.power import replayed_power
 from plots.replay.times import predicted_against_measured
@@ -15,7 +16,7 @@ from solver.problem.schedule import Schedule
 def draw_replay(
     graph: CostedGraph, schedule: Schedule, report: ReplayReport, directory: Path
 ) -> list[Path]:
-    """Draw times and memory of a replay, and power if it was sampled.
+    """Draw times and memory of a replay, and power and energies if they are known.
 
     Args:
         graph: Graph of the schedule.
@@ -32,4 +33,7 @@ def draw_replay(
     if report.power is not None:
         pictures.append(directory / "power.png")
         replayed_power(report, pictures[-1])
+    if report.activity_energies is not None:
+        pictures.append(directory / "energies.png")
+        energies_of_activities(report, pictures[-1])
     return pictures

@@ -13,15 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.profile import EnergySource
+from devices.profile import EnergySource, Interval
 from devices.published import load_published
-from devices.replay import MeasuredStep, PowerSamples, ReplayReport
+from devices.replay import (
+    ActivityEnergies,
+    ActivityEnergy,
+    MeasuredStep,
+    PowerSamples,
+    ReplayReport,
+)
 from networks.models import build_model
 from plots.arena import arena
 from plots.cell_names import cell_names
 from plots.layout import LINE_INCHES, SMALLEST_POINTS, name_within, shortened, spread, text_inches
 from plots.memory_timeline import memory_timeline
 from plots.operation_costs import operation_costs
+from plots.replay.energies import energies_of_activities
 from plots.replay.memory import replayed_memory
 from plots.replay.power import replayed_power
 from plots.replay.times import predicted_against_measured
@@ -199,6 +206,39 @@ def test_texts_of_replayed_memory_can_be_read(tmp_path: Path, name: str) -> None
 def test_texts_of_power_can_be_read(tmp_path: Path, steps: int) -> None:
     report = replayed("chain").model_copy(update={"power": power(steps)})
     require_readable(lambda path: replayed_power(report, path), tmp_path / "w.png")
+
+
+def told_apart(report: ReplayReport, together: int) -> ActivityEnergies:
+    """Made-up energies in which so many operations each were not told apart."""
+    keys = list(dict.fromkeys(action.cost_key for action in report.actions))
+    activities = [*keys, "between", "outside"]
+    power_w = Interval(median=2.0, low=0.5, high=3.5)
+    return ActivityEnergies(
+        energy_source="measured",
+        steps=20,
+        blocks=20,
+        readings=500,
+        shift_s=1e-4,
+        condition=3.0,
+        activities=tuple(
+            ActivityEnergy(
+                activities=tuple(activities[first : first + together]),
+                time_s=(first + 1) * 1e-3,
+                power_w=power_w,
+                energy_j=power_w.scaled((first + 1) * 1e-3),
+            )
+            for first in range(0, len(activities), together)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "together"), [("chain", 1), ("digits", 3), ("long names", 1), ("long names", 1000)]
+)
+def test_texts_of_energies_can_be_read(tmp_path: Path, name: str, together: int) -> None:
+    plain = replayed(name)
+    report = plain.model_copy(update={"activity_energies": told_apart(plain, together)})
+    require_readable(lambda path: energies_of_activities(report, path), tmp_path / "e.png")
 
 
 # --- profiles and sweeps ------------------------------------------------------------------------

@@ -11,8 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from devices.profile import EnergySource
-from devices.replay import MeasuredStep, PowerSamples, ReplayReport
+from devices.profile import EnergySource, Interval
+from devices.replay import (
+    ActivityEnergies,
+    ActivityEnergy,
+    MeasuredStep,
+    PowerSamples,
+    ReplayReport,
+)
+from plots.replay.energies import energies_of_activities
 from plots.replay.memory import replayed_memory
 from plots.replay.power import replayed_power
 from plots.replay.times import predicted_against_measured
@@ -61,12 +68,49 @@ def drawn(picture: str, report: ReplayReport, path: Path) -> str:
         "points": lambda: predicted_against_measured(report, path),
         "memory": lambda: replayed_memory(problem, schedule, report, path),
         "power": lambda: replayed_power(report, path),
+        "energies": lambda: energies_of_activities(report, path),
     }
     draw[picture]()
     return texts_of(path)
 
 
 PICTURES = ("points", "memory", "power")
+
+
+def told_apart(report: ReplayReport) -> ReplayReport:
+    """The report with energies of its first operation and of everything else together."""
+    first, *others = dict.fromkeys(action.cost_key for action in report.actions)
+    activities = tuple(
+        ActivityEnergy(
+            activities=together,
+            time_s=2e-3,
+            power_w=Interval(median=power_w, low=power_w - 0.5, high=power_w + 0.5),
+            energy_j=Interval(median=power_w, low=power_w - 0.5, high=power_w + 0.5).scaled(2e-3),
+        )
+        for together, power_w in (((first,), 3.0), ((*others, "between"), 1.5))
+    )
+    found = ActivityEnergies(
+        energy_source="measured",
+        steps=20,
+        blocks=20,
+        readings=500,
+        shift_s=1e-4,
+        condition=3.0,
+        activities=activities,
+    )
+    return report.model_copy(update={"activity_energies": found})
+
+
+def test_energies_of_operations_have_names_and_a_source(tmp_path: Path) -> None:
+    report = told_apart(slow_report())
+    text = drawn("energies", report, tmp_path / "p.svg")
+    assert "2 activities that the meter could tell apart, from 500 readings of 20 steps" in text
+    assert "measured energy" in text
+    assert re.search(rf"\n{report.actions[0].label}\b", text)
+    assert re.search(r" \+ \d+ more\n", text)
+    assert "energy in a step (J)" in text
+    with pytest.raises(ValueError, match="no energies of activities"):
+        drawn("energies", slow_report(), tmp_path / "none.svg")
 
 
 # --- predicted against measured -----------------------------------------------------------------
