@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.boards.unmarked import NoEmulators
+from tests.support.compiling import share_compiled
 
 pytest_plugins = [
     "tests.support.boards.emulated",
@@ -27,6 +28,7 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    share_compiled(config)
     directory = TemporaryDirectory(prefix="joulewright-no-emulators-")
     config.add_cleanup(directory.cleanup)
     config.pluginmanager.register(NoEmulators(Path(directory.name)))
