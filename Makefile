@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
+# Workers and the hundreds of processes that they start share compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test quick check setup test-setup system-packages lock clean
 
 demo: setup

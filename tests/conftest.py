@@ -4,7 +4,9 @@ Every process that runs tests has its own locks on ports and boards: tests measu
 several processes at once.
 """
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.boards.unmarked import NoEmulators
+from tests.support.compiling import share_compiled
 
 pytest_plugins = [
     "tests.support.boards.emulated",
@@ -25,6 +28,7 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    share_compiled(config)
     directory = TemporaryDirectory(prefix="joulewright-no-emulators-")
     config.add_cleanup(directory.cleanup)
     config.pluginmanager.register(NoEmulators(Path(directory.name)))
@@ -34,3 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # claims. The user of an SSH server reads files below TMPDIR.
     os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = locks.name
     Path(locks.name).chmod(0o755)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is collected out of garbage collection, which would visit it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

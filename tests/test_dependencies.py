@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -60,17 +60,26 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            match node.args:
-                case [ast.Constant(value=str(name)), *_]:
+        elif isinstance(node, ast.Call):
+            match (node.func, node.args):
+                case (
+                    ast.Name(id="import_module") | ast.Attribute(attr="import_module"),
+                    [ast.Constant(value=str(name)), *_],
+                ):
                     yield node.lineno, name
 
 
-def import_errors(source: str, declared: set[str]) -> list[str]:
-    """Import errors of a module's source, given the names of the ``declared`` packages."""
+@cache
+def imports_of(path: Path) -> tuple[tuple[int, str], ...]:
+    """Imports of a module's file."""
+    return tuple(imports(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def import_errors(imported: Iterable[tuple[int, str]], declared: set[str]) -> list[str]:
+    """Errors of a module's imports, given the names of the ``declared`` packages."""
     distributions = distributions_by_import()
     found = []
-    for line, name in imports(ast.parse(source)):
+    for line, name in imported:
         top, *rest = name.split(".")
         if top in sys.stdlib_module_names or top in OWN | AROUND | {"cli", "__future__"}:
             continue
@@ -90,7 +99,7 @@ def test_every_import_is_declared_and_public() -> None:
     found = {
         str(path): errors
         for path in [*modules(OWN), ROOT / "cli.py"]
-        if (errors := import_errors(path.read_text(encoding="utf-8"), RUNTIME))
+        if (errors := import_errors(imports_of(path), RUNTIME))
     }
     assert found == {}
 
@@ -100,7 +109,7 @@ def test_tests_and_benchmarks_import_only_declared_packages() -> None:
     found = {
         str(path): errors
         for path in modules(AROUND)
-        if (errors := import_errors(path.read_text(encoding="utf-8"), declared))
+        if (errors := import_errors(imports_of(path), declared))
     }
     assert found == {}
 
@@ -119,7 +128,7 @@ def test_tests_and_benchmarks_import_only_declared_packages() -> None:
     ],
 )
 def test_an_undeclared_or_private_import_is_found(source: str, errors: list[str]) -> None:
-    assert import_errors(source, RUNTIME) == errors
+    assert import_errors(imports(ast.parse(source)), RUNTIME) == errors
 
 
 def test_every_declared_package_is_imported() -> None:
@@ -127,7 +136,7 @@ def test_every_declared_package_is_imported() -> None:
     used = {
         canonical(package)
         for path in [*modules(OWN), ROOT / "cli.py"]
-        for _, name in imports(ast.parse(path.read_text(encoding="utf-8")))
+        for _, name in imports_of(path)
         for package in distributions.get(name.split(".")[0], [])
     }
     assert RUNTIME - used == LOADED_BY_OTHERS

@@ -47,6 +47,8 @@ _LONG_TRANSFER_TIMEOUT_S = 3600.0
 _STALL_S = 900.0
 _STALL_CHECK_S = 30.0
 _SLOWEST_POLL_S = 5.0
+# Share of the interval between two polls after which a run is polled that may have ended by then.
+_FIRST_POLL = 0.2
 
 # Share of the board's free memory that measuring may take.
 _ARENA_SHARE = 0.5
@@ -290,11 +292,13 @@ class PosixBoard:
         interval_s = min(max(self._poll_interval_s, expected_s / 20), _SLOWEST_POLL_S)
         if self._description.emulator is not None:
             interval_s = _SLOWEST_POLL_S  # an emulated board's clock is slow
+        # Many runs take less than an interval: the first polls are earlier.
+        gap_s = min(max(_FIRST_POLL * interval_s, expected_s), interval_s)
         started = time.monotonic()
-        next_poll = started + interval_s
+        next_poll = started + gap_s
         watch = _StallWatch(started)
         while True:
-            time.sleep(self._poll_interval_s)
+            time.sleep(min(self._poll_interval_s, max(0.0, next_poll - time.monotonic())))
             now = time.monotonic()
             wait(now - started)
             if now < next_poll:
@@ -308,7 +312,8 @@ class PosixBoard:
                     f"{self.name}: the harness ended with code {status.exit_code}:"
                     f" {errors.strip() or 'no message'}"
                 )
-            next_poll = now + interval_s
+            gap_s = min(2 * gap_s, interval_s)
+            next_poll = now + gap_s
             if watch.is_due(now):
                 watch.look(now, self._results_bytes(), self.name)
 

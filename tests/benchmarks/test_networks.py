@@ -1,48 +1,61 @@
-"""The benchmark of users' networks. It needs PyTorch, which is not declared."""
+"""The benchmark of users' networks. It needs PyTorch, which is not declared.
+
+PyTorch is imported by the tests: listing them takes no time of processes that do not run them.
+"""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("torch")
+if TYPE_CHECKING:
+    from torch import nn
 
-import torch
-from torch import nn
-
-from benchmarks.networks.cases import cases
-from benchmarks.networks.measuring import Row, difference_from_built_in, measure
-from benchmarks.networks.pytorch import (
-    in_double,
-    largest_difference,
-    measure_backward,
-    step_gradients,
-)
-from benchmarks.networks.pytorch import losses as pytorch_losses
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
 FEATURES = 16
+MLPERF_TINY = ("tiny autoencoder", "tiny dscnn", "tiny resnet8", "tiny mobilenet")
 
 
-class Squares(nn.Module):
+def squares() -> nn.Module:
     """A linear layer, and the mean of the squares of what it gives."""
+    import torch
+    from torch import nn
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(FEATURES, 1)
+    class Squares(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(FEATURES, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x).square().mean()
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).square().mean()
+
+    return Squares()
 
 
-@pytest.mark.parametrize("name", [case.name for case in cases().values() if case.built_in])
+@pytest.mark.parametrize("name", MLPERF_TINY)
 def test_networks_of_mlperf_tiny_are_imported_as_the_built_in_ones(name: str) -> None:
+    from benchmarks.networks.cases import cases
+    from benchmarks.networks.measuring import difference_from_built_in
+
     assert difference_from_built_in(cases()[name]).endswith("operations in the same order")
 
 
+def test_all_networks_with_a_built_in_one_are_compared_with_it() -> None:
+    from benchmarks.networks.cases import cases
+
+    assert {case.name for case in cases().values() if case.built_in} == set(MLPERF_TINY)
+
+
 def test_memory_and_work_of_pytorch_are_counted() -> None:
-    inputs = {"x": torch.ones(1, FEATURES)}
-    found = measure_backward(Squares(), inputs)
+    import torch
+
+    from benchmarks.networks.pytorch import measure_backward
+
+    found = measure_backward(squares(), {"x": torch.ones(1, FEATURES)})
     assert found.gradient_bytes == 4 * (FEATURES + 1)
     # The input for the weight's gradient, and the squares' operand.
     assert found.saved_bytes == 4 * (FEATURES + 1)
@@ -51,24 +64,33 @@ def test_memory_and_work_of_pytorch_are_counted() -> None:
 
 
 def test_differences_of_gradients_are_relative() -> None:
-    inputs = {"x": torch.ones(1, FEATURES)}
-    module = Squares()
-    true = step_gradients(*in_double(module, inputs))
+    import torch
+
+    from benchmarks.networks.pytorch import in_double, largest_difference, step_gradients
+
+    true = step_gradients(*in_double(squares(), {"x": torch.ones(1, FEATURES)}))
     assert largest_difference(true, true) == 0
     doubled = {name: 2 * gradient for name, gradient in true.items()}
     assert largest_difference(doubled, true) == pytest.approx(1, rel=1e-4)
 
 
 def test_losses_leave_the_module_as_it_is() -> None:
+    import torch
+
+    from benchmarks.networks.pytorch import losses
+
     inputs = {"x": torch.ones(1, FEATURES)}
-    module = Squares()
-    first = pytorch_losses(module, inputs, 3)
+    module = squares()
+    first = losses(module, inputs, 3)
     assert first[-1] < first[0]
-    assert pytorch_losses(module, inputs, 3) == first
+    assert losses(module, inputs, 3) == first
 
 
 @pytest.mark.slow
 def test_a_network_goes_all_the_way(tmp_path: Path) -> None:
+    from benchmarks.networks.cases import cases
+    from benchmarks.networks.measuring import Row, measure
+
     row = measure(cases()["autoencoder"], limit_s=2)
     assert row.is_identical
     assert row.scheduled_peak_bytes <= row.budget_bytes

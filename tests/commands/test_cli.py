@@ -119,7 +119,7 @@ def test_largest_costs_are_solved(graph_file: Path) -> None:
     for op in graph["ops"]:
         op.update(time_s=1e9, energy_j=1e9, time_s_interval=None, energy_j_interval=None)
     graph_file.write_text(json.dumps(graph))
-    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 0
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "100%") == 0
     too_short = ("--ram-budget", "80%", "--deadline", "1e-12")
     assert run("solve", "--graph", str(graph_file), *too_short) == 5
 
@@ -139,7 +139,7 @@ def test_network_with_implausible_costs_is_refused_with_a_sentence(
 def test_a_schedule_that_somebody_broke_is_refused_with_a_sentence(
     graph_file: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
-    solve = ("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--out", "s.json")
+    solve = ("solve", "--graph", str(graph_file), "--ram-budget", "100%", "--out", "s.json")
     assert run(*solve) == 0
     schedule = json.loads(Path("s.json").read_text())
     schedule["actions"].reverse()
@@ -165,7 +165,7 @@ def test_results_option_sets_directory_for_reading_and_writing() -> None:
 def test_json_is_one_document_on_standard_output_and_nothing_else(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--json") == 0
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "100%", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "schedule/2"
     assert document["ended_by"] == "proven"

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.signatures.ranges import draw_attributes
+from tests.references.kernel_cases import larger_cases
 from tests.support.onboard.kernels import (
     DERIVED_KINDS,
     FLAGS,
@@ -182,20 +183,18 @@ def test_every_kind_but_dropout_and_derived_ones_has_a_recorded_reference() -> N
     assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(others)
 
 
-if importlib.util.find_spec("torch") is not None:
-    from tests.references.record_kernel_references import compute_case, larger_cases
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("case", larger_cases(), ids=lambda case: "-".join(map(str, case[:1])))
+def test_a_kernel_agrees_with_the_installed_pytorch_on_shapes_of_real_networks(
+    case: tuple[str, dict[str, int]], library: KernelLibrary
+) -> None:
+    from tests.references.record_kernel_references import compute_case
 
-    @pytest.mark.parametrize("case", larger_cases(), ids=lambda case: "-".join(map(str, case[:1])))
-    def test_a_kernel_agrees_with_the_installed_pytorch_on_shapes_of_real_networks(
-        case: tuple[str, dict[str, int]], library: KernelLibrary
-    ) -> None:
-        computed = compute_case(*case, seed=77)
-        for spec in computed.specs:
-            found = library.run(spec, computed.reads(spec), computed.scalar_values(spec))
-            for array, expected, operand in zip(
-                found, computed.writes(spec), spec.writes, strict=True
-            ):
-                assert_close(array, expected, f"{spec.key}: {operand.role}", 2e-5)
+    computed = compute_case(*case, seed=77)
+    for spec in computed.specs:
+        found = library.run(spec, computed.reads(spec), computed.scalar_values(spec))
+        for array, expected, operand in zip(found, computed.writes(spec), spec.writes, strict=True):
+            assert_close(array, expected, f"{spec.key}: {operand.role}", 2e-5)
 
 
 STEP = 2.0**-6

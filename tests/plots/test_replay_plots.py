@@ -178,14 +178,22 @@ def test_without_samples_there_is_no_picture_of_power(tmp_path: Path) -> None:
 # --- all ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("picture", PICTURES)
+MEASURED = ("measured", "measured", "profile and replay: energy measured")
+ESTIMATED = (
+    *("estimated", "measured"),
+    "profile: energy ESTIMATED (nominal power × time), not measured",
+)
+OTHERS = [
+    ("published", "estimated", "replay: energy ESTIMATED"),
+    ("emulated", "emulated", "profile and replay: EMULATED board"),
+]
+
+
 @pytest.mark.parametrize(
-    ("predicted", "measured", "words"),
+    ("picture", "predicted", "measured", "words"),
     [
-        ("measured", "measured", "profile and replay: energy measured"),
-        ("estimated", "measured", "profile: energy ESTIMATED (nominal power × time), not measured"),
-        ("published", "estimated", "replay: energy ESTIMATED"),
-        ("emulated", "emulated", "profile and replay: EMULATED board"),
+        *((picture, *sources) for picture in PICTURES for sources in (MEASURED, ESTIMATED)),
+        *(("power", *sources) for sources in OTHERS),
     ],
 )
 def test_every_picture_states_the_source_of_its_figures(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -198,22 +198,29 @@ def profile_of_the_servers_file() -> bytes:
     return dump_yaml(load_published("m4").changed(networks=(network,))).encode()
 
 
-HOSTILE = [
-    ({"network_file": ("net.pt2", zip_bomb())}, {"profile": "m4"}, "net.pt2"),
+HOSTILE: list[tuple[dict[str, tuple[str, bytes | Callable[[], bytes]]], dict[str, str], str]] = [
+    ({"network_file": ("net.pt2", zip_bomb)}, {"profile": "m4"}, "net.pt2"),
     ({"network_file": ("net.pt2", b"PK\x05\x06")}, {"profile": "m4"}, "net.pt2: not a file"),
     ({"network_file": ("net.onnx", b"\xff" * 999)}, {"profile": "m4"}, "net.onnx: not an ONNX"),
     ({"graph_file": ("g", b"[" * 100_000)}, {"ram_budget": "1KiB"}, "graph.json: not valid JSON"),
     ({"graph_file": ("g", b'{"ops": []}')}, {"ram_budget": "1KiB"}, "graph.json"),
-    ({"profile_file": ("p", bomb_of_aliases())}, {"network": "linear"}, "profile.yaml"),
-    ({"profile_file": ("p", profile_of_the_servers_file())}, {}, "upload it as network_file"),
+    ({"profile_file": ("p", bomb_of_aliases)}, {"network": "linear"}, "profile.yaml"),
+    ({"profile_file": ("p", profile_of_the_servers_file)}, {}, "upload it as network_file"),
 ]
 
 
 @pytest.mark.parametrize(("files", "fields", "sentence"), HOSTILE)
 def test_a_hostile_upload_ends_in_one_sentence(
-    server: Server, files: dict[str, tuple[str, bytes]], fields: dict[str, str], sentence: str
+    server: Server,
+    files: dict[str, tuple[str, bytes | Callable[[], bytes]]],
+    fields: dict[str, str],
+    sentence: str,
 ) -> None:
-    job = server.submit(files, **fields)
+    uploads = {
+        key: (name, content if isinstance(content, bytes) else content())
+        for key, (name, content) in files.items()
+    }
+    job = server.submit(uploads, **fields)
     state = server.ended(job)
     assert (state["state"], state["exit_code"]) == ("failed", 2), state
     assert sentence in state["error"]

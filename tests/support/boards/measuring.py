@@ -26,6 +26,7 @@ from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
 from profiler.meters.base import BlockRecord, PowerTrace
 from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus
 from profiler.transports.local import LocalTransport
+from tests.support.compiling import compile_once
 from tests.support.paths import ROOT
 
 HARNESS = ROOT / "onboard" / "harness"
@@ -148,16 +149,15 @@ def compile_with_kernel(directory: Path, body: str) -> Path:
         'const char *const jw_matmul_name = "in-tree";\n'
     )
     program = directory / "watching-harness"
-    sources = [*sorted(EXECUTOR.glob("*.c")), *sorted(HARNESS.rglob("*.c"))]
-    subprocess.run(
-        [
-            *("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
-            *(f"-I{path}" for path in (HARNESS, EXECUTOR, KERNELS)),
-            *(*map(str, sources), str(source)),
-            *("-o", str(program), "-lm", "-lpthread"),
-        ],
-        check=True,
+    rest = directory / "harness.o"
+    command = (
+        *("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
+        *(f"-I{path}" for path in (HARNESS, EXECUTOR, KERNELS)),
     )
+    sources = map(str, (*sorted(EXECUTOR.glob("*.c")), *sorted(HARNESS.rglob("*.c"))))
+    compile_once((*command, "-r", "-nostdlib", *sources), rest)
+    linked = (str(source), str(rest), "-o", str(program), "-lm", "-lpthread")
+    subprocess.run((*command, *linked), check=True)
     return program
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import (
     POINTER,
@@ -52,6 +51,7 @@ from devices.plan import (
 )
 from profiler.building.plan_source import kernel_entry, scalar_bits
 from profiler.building.store_layout import StoreLayout, store_layout
+from tests.support.compiling import compile_once
 from tests.support.paths import NATIVE, ROOT
 
 EXECUTOR = ROOT / "onboard" / "executor"
@@ -264,16 +264,13 @@ def build_executor(directory: Path) -> ctypes.CDLL:
         "elementwise/elementwise",
     )
     kernels = ("matmul", *(f"operations/{name}" for name in operations))
-    subprocess.run(
-        [
-            *("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
-            *(f"-I{path}" for path in (EXECUTOR, KERNELS)),
-            *map(str, (SHIM, *sorted(EXECUTOR.glob("*.c")))),
-            *(str(KERNELS / f"{name}.c") for name in kernels),
-            *("-o", str(library), "-lm"),
-        ],
-        check=True,
+    command = (
+        *("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
+        *(f"-I{path}" for path in (EXECUTOR, KERNELS)),
+        *map(str, (SHIM, *sorted(EXECUTOR.glob("*.c")))),
+        *(str(KERNELS / f"{name}.c") for name in kernels),
     )
+    compile_once(command, library, ["-lm"])
     loaded = ctypes.CDLL(str(library))
     sizes = (ctypes.c_size_t * (len(_STRUCTURES) + 1)).in_dll(loaded, "shim_sizes")
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]

@@ -6,7 +6,6 @@ Guards surround every buffer that a kernel writes.
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import scipy_openblas32
 
 from devices.operation import SIGNATURES, Operand, OpSpec
 from tests.support import paths
+from tests.support.compiling import compile_once
 from tests.support.paths import ROOT
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -41,18 +41,17 @@ def sources() -> list[Path]:
 def compile_library(
     directory: Path, matmul: Matmul, optimisation: Sequence[str] = ("-O3", "-march=native")
 ) -> Path:
-    """Compile the whole library as a shared object.
+    """Compile the whole library as a shared object, once in a run of tests.
 
     Raises :class:`subprocess.CalledProcessError` if the compiler fails.
     """
     target = directory / f"kernels-{matmul}.so"
-    command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", "-o", str(target)]
-    command += [f"-I{KERNELS}"]
+    command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", f"-I{KERNELS}"]
     command += map(str, sources())
     if matmul == "cblas":
         command += ["-DJW_CBLAS", "-DJW_CBLAS_SGEMM=scipy_cblas_sgemm", str(openblas())]
         command += [f"-Wl,-rpath,{openblas().parent}"]
-    subprocess.run([*command, "-lm"], check=True)
+    compile_once(command, target, ["-lm"])
     return target
 
 
