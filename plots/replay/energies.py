@@ -43,21 +43,24 @@ def energies_of_activities(report: ReplayReport, path: Path) -> None:
         raise ValueError(f"the replay of {report.schedule} has no energies of activities to draw")
     shown = sorted(found.activities, key=lambda each: -each.energy_j.median)[:_MOST_ROWS]
     names = ActivityNames.of(report)
+    predicted_j = [names.predicted_j(each.activities) for each in shown]
+    handles = [
+        Patch(facecolor=MEASURED, label=f"{report.board_word} energy"),
+        Patch(facecolor=BLUE, label="mean power"),
+    ]
+    if any(each is not None for each in predicted_j):
+        handles.insert(0, Patch(facecolor=PREDICTED, label="predicted energy"))
     with styled():
         figure = page(
             f"{report.graph}: energies of operations",
             [step_line(report), _readings_line(found, len(shown)), energy_source_line(report)],
             _ROW * len(shown) + _LABELS,
-            [
-                Patch(facecolor=PREDICTED, label="predicted energy"),
-                Patch(facecolor=MEASURED, label=f"{report.board_word} energy"),
-                Patch(facecolor=BLUE, label="mean power"),
-            ],
+            handles,
         )
         energy, power = figure.subplots(1, 2, width_ratios=(3, 2), sharey=True)
-        _draw_energies(energy, shown, [names.predicted_j(each.activities) for each in shown])
+        _draw_energies(energy, shown, predicted_j)
         _draw_powers(power, shown)
-        words = (names.short(each.activities) for each in shown)
+        words = (names.words(each.activities) for each in shown)
         rows = np.arange(len(shown))
         energy.set_yticks(
             rows, [shortened(each, _MOST_NAME, _POINTS) for each in words], fontsize=_POINTS
@@ -90,8 +93,8 @@ def _draw_energies(
         error_kw={"ecolor": GREY, "elinewidth": 1.2, "capsize": 2},
     )
     axes.set_xlabel("energy in a step (J)")
-    axes.set_xlim(left=0)
-    _finish(axes, "J")
+    ends_j = [each.energy_j.high for each in shown] + [each or 0.0 for each in predicted_j]
+    _finish(axes, "J", max(ends_j))
 
 
 def _draw_powers(axes: Axes, shown: Sequence[ActivityEnergy]) -> None:
@@ -106,8 +109,7 @@ def _draw_powers(axes: Axes, shown: Sequence[ActivityEnergy]) -> None:
         capsize=2,
     )
     axes.set_xlabel("mean power (W)")
-    axes.set_xlim(left=0)
-    _finish(axes, "W")
+    _finish(axes, "W", max(each.power_w.high for each in shown))
 
 
 def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
@@ -117,7 +119,8 @@ def _errors(intervals: Sequence[Interval]) -> list[list[float]]:
     ]
 
 
-def _finish(axes: Axes, unit: str) -> None:
+def _finish(axes: Axes, unit: str, end: float) -> None:
+    axes.set_xlim(0, 1.05 * end or 1.0)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter(EngFormatter(unit=unit))
     axes.locator_params(axis="x", nbins=5)

@@ -106,8 +106,11 @@ def _number_steps(axes: Axes, power: PowerSamples) -> None:
     shortest = size_inches(axes)[0] * min(times_s) / (high - low)
     apart = math.ceil(1.1 * text_inches(f"step {len(times_s)}", 8) / shortest)
     for number in range(0, len(times_s), apart):
+        middle_s = starts_s[number] + times_s[number] / 2
+        if not low <= middle_s <= high:
+            continue  # short steps may end before the first sample
         axes.text(
-            starts_s[number] + times_s[number] / 2,
+            middle_s,
             1.01,
             f"step {number + 1}",
             transform=axes.get_xaxis_transform(),

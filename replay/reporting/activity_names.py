@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from devices.replay import ReplayReport
 
-_SHOWN = 3
-
 _OTHER: Mapping[str, str] = {
     "move": "moves in RAM",
     "probe": "checksums",
@@ -46,10 +44,6 @@ class ActivityNames:
         )
 
     def words(self, activities: Sequence[str]) -> str:
-        """Words for activities that were not told apart: the first of them, and how many more."""
-        return _listed([self._name(activity) for activity in activities], " + ")
-
-    def short(self, activities: Sequence[str]) -> str:
         """Name of the first action or activity, and how many more there are."""
         names = [self.labels.get(each, (_OTHER.get(each, each),)) for each in activities]
         first, *others = (name for own in names for name in own)
@@ -60,14 +54,3 @@ class ActivityNames:
         if any(activity not in self.expected_j for activity in activities):
             return None
         return math.fsum(self.expected_j[activity] for activity in activities)
-
-    def _name(self, activity: str) -> str:
-        labels = self.labels.get(activity)
-        if labels is None:
-            return _OTHER.get(activity, activity)
-        return f"{activity} ({_listed(labels, ', ')})"
-
-
-def _listed(names: Sequence[str], joint: str) -> str:
-    more = len(names) - _SHOWN
-    return joint.join(names[:_SHOWN]) + (f"{joint}{more} more" if more > 0 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,17 @@ def test_texts_of_replayed_memory_can_be_read(tmp_path: Path, name: str) -> None
 def test_texts_of_power_can_be_read(tmp_path: Path, steps: int) -> None:
     report = replayed("chain").model_copy(update={"power": power(steps)})
     require_readable(lambda path: replayed_power(report, path), tmp_path / "w.png")
+
+
+def test_texts_of_power_are_beside_their_steps_where_samples_begin_later(tmp_path: Path) -> None:
+    samples = power(12)
+    late = samples.model_copy(
+        update={"time_s": samples.time_s[-40:-30], "power_w": samples.power_w[-40:-30]}
+    )
+    report = replayed("chain").model_copy(update={"power": late})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_readable(lambda path: replayed_power(report, path), tmp_path / "w.png")
 
 
 def told_apart(report: ReplayReport, together: int) -> ActivityEnergies:
