@@ -61,11 +61,13 @@ def test_the_energy_counter_is_used_if_the_gpu_has_one(gpu: GpuStandIn, rate_hz:
     assert trace.times_ns[0] <= start_ns
     assert trace.times_ns[-1] >= end_ns
     assert "energy counter" in meter.record.detail
-    # Even on a slow machine, each step of the counter is in the interval that its reading states.
+    # Even on a slow machine, a step of the counter is in the interval that its reading states; the
+    # interval is of 95 %, and one of a few readings may be outside.
     stepped_s = trace.counter_j / gpu.power_w
     error_s = meter.record.sync_uncertainty_s
     assert error_s is not None
-    assert np.mean(np.abs(trace.times_ns / 1e9 - stepped_s) <= error_s + 1e-6) >= 0.9
+    outside = np.abs(trace.times_ns / 1e9 - stepped_s) > error_s + 1e-6
+    assert outside.sum() <= max(1, 0.1 * len(outside))
 
 
 @pytest.mark.parametrize("offers", [("instant", "power"), ("power",)])
