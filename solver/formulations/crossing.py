@@ -40,8 +40,8 @@ OrderKept: TypeAlias = Literal["any", "given"]
 _SCALE = 1000.0
 # Smallest violation that counts, relative to the budget.
 _NOTICEABLE = 1e-6
-# Distance between ops that get memory rows in one round, as a share of the graph; most ops a round.
-_APART, _AT_ONCE = 1 / 40, 8
+# Distance between ops that get memory rows in one round, as a share of the graph.
+_APART = 1 / 40
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class CrossingProgram:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def tightest(self, values: Sequence[float]) -> list[int]:
-        """Ops without memory rows at which a solution exceeds the budget, worst first.
+    def tightest(self, values: Sequence[float], most: int) -> list[int]:
+        """At most ``most`` ops without memory rows at which a solution exceeds the budget.
 
-        No two of them are close to each other in the graph's order.
+        The worst is first. No two of them are close to each other in the graph's order.
         """
         left = self._size.copy()
         for k, column in self.again.items():
@@ -161,7 +161,7 @@ class CrossingProgram:
         chosen: list[int] = []
         apart = max(1, int(len(excess) * _APART))
         for t in np.argsort(-excess, kind="stable"):
-            if excess[t] <= _NOTICEABLE * ram_bytes or len(chosen) == _AT_ONCE:
+            if excess[t] <= _NOTICEABLE * ram_bytes or len(chosen) == most:
                 break
             if all(abs(int(t) - other) > apart for other in chosen):
                 chosen.append(int(t))
