@@ -14,9 +14,11 @@ needs. Columns:
 
 Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound.
 The bound is exact if nothing is recomputed or paged in more than once, and if memory between first
-executions is no tighter than at them, which is true of many training steps. The knapsack rows alone
-are the idea of pebbling bounds from the values that cross a cut of the computation. Rows for more
-ops are added where a solution would not fit (:meth:`CrossingProgram.tightest`).
+executions is no tighter than at them, which is true of many training steps. It falls short in any
+order where large ops are in no certain order with others, such as updates of parameters: nothing
+certainly crosses them. The knapsack rows alone are the idea of pebbling bounds from the values that
+cross a cut of the computation. Rows for more ops are added where a solution would not fit
+(:meth:`CrossingProgram.tightest`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from solver.formulations.crossing import CrossingProgram
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
+from solver.search.crossing_search import CrossingSearch, Proven
 from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 
 LOSS, GB = 2, 3
@@ -102,6 +105,20 @@ def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> N
     # No op at a sufficient distance would have been a better choice.
     others = (t for t in range(len(excess)) if all(abs(t - s) > apart for s in chosen))
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
+
+
+def test_search_bounds_the_energy_with_memory_rows_at_one_op_first() -> None:
+    """A step of many ops has a bound long before the relaxation with rows at every tight op."""
+    problem = Problem(training(60), Budget(ram_bytes=20))
+    search = CrossingSearch(problem, "any", "highs", threads=1)
+    rows_at, bounds = [], []
+    for news in search.run(1e-6, time.monotonic() + 60):
+        if isinstance(news, Proven):
+            rows_at.append(len(search.crossing.moments))
+            bounds.append(news.bound_j)
+    assert rows_at[0] == 1
+    assert problem.least_energy_j < bounds[0] < max(bounds)
+    assert rows_at[-1] > 1
 
 
 def test_tensor_outside_the_budget_crosses_no_op() -> None:
