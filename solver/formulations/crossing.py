@@ -13,6 +13,7 @@ needs. Columns:
   are held, paged in or recomputed later. These columns are continuous.
 
 Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound.
+What crosses one op bounds it too, without an engine (:meth:`CrossingProgram.knapsack_j`).
 The bound is exact if nothing is recomputed or paged in more than once, and if memory between first
 executions is no tighter than at them, which is true of many training steps. It falls short in any
 order where large ops are in no certain order with others, such as updates of parameters: nothing
@@ -23,6 +24,8 @@ cross a cut of the computation. Rows for more ops are added where a solution wou
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -216,6 +219,34 @@ class CrossingProgram:
         return k < 0 or bool(self._before[t, k])
 
     # --- bounds ---------------------------------------------------------------------------------
+
+    def knapsack_j(self, t: int) -> float:
+        """Lower bound on energy from what crosses op ``t`` alone, without an engine.
+
+        What of it does not fit is paged in or recomputed later. An op that is recomputed costs its
+        outputs shares of its energy, by their sizes. The cheapest bytes, of parts of tensors too,
+        cost no more than those of any schedule.
+        """
+        problem, crossing = self.problem, self.crossing(t)
+        made = Counter[int]()
+        for i in crossing:
+            made[problem.producer[i]] += problem.size[i]
+        costs = []
+        for i in crossing:
+            k, cost = problem.producer[i], math.inf
+            if k in self.again:
+                cost = problem.graph.ops[k].energy_j / made[k]
+            if i in self.paged:
+                cost = min(cost, problem.paging_cost(i).energy_j / problem.size[i])
+            costs.append((cost, problem.size[i]))
+        excess = self._footprint[t] + sum(size for _, size in costs) - problem.budget.ram_bytes
+        bound_j = self.constant
+        for cost, size in sorted(costs):
+            if excess <= 0 or math.isinf(cost):
+                break
+            bound_j += cost * min(size, excess)
+            excess -= size
+        return bound_j
 
     def bound_j(self, objective: float) -> float:
         """Lower bound on energy from a lower bound on the program's objective."""

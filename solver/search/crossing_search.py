@@ -87,8 +87,10 @@ class CrossingSearch:
         """
         crossing = self.crossing
         values: Sequence[float] = [0.0] * len(crossing.program.cost)
-        if not crossing.tightest(values, 1):
-            yield Proven(crossing.bound_j(0.0))
+        # Sums of costs need no engine, which takes long for many ops.
+        tight = crossing.tightest(values, _AT_ONCE)
+        yield Proven(max(map(crossing.knapsack_j, tight), default=crossing.bound_j(0.0)))
+        if not tight:
             return
         with Engine(self._engine) as engine:
             for earlier in range(_MOST_RELAXATIONS):

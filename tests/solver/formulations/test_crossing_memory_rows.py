@@ -107,18 +107,21 @@ def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> N
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
 
 
-def test_search_bounds_the_energy_with_memory_rows_at_one_op_first() -> None:
-    """A step of many ops has a bound long before the relaxation with rows at every tight op."""
+def test_search_has_a_bound_before_an_engine_and_with_memory_rows_at_one_op() -> None:
+    """A step of many ops has bounds long before the relaxation with rows at every tight op."""
     problem = Problem(training(60), Budget(ram_bytes=20))
     search = CrossingSearch(problem, "any", "highs", threads=1)
-    rows_at, bounds = [], []
+    rows_at, bounds, proofs = [], [], []
     for news in search.run(1e-6, time.monotonic() + 60):
         if isinstance(news, Proven):
             rows_at.append(len(search.crossing.moments))
             bounds.append(news.bound_j)
-    assert rows_at[0] == 1
-    assert problem.least_energy_j < bounds[0] < max(bounds)
+            proofs.append(news.proof)
+    assert rows_at[:2] == [0, 1]
     assert rows_at[-1] > 1
+    assert proofs[0] is None
+    assert None not in proofs[1:]
+    assert problem.least_energy_j < bounds[0] < max(bounds)
 
 
 def test_tensor_outside_the_budget_crosses_no_op() -> None:
