@@ -13,14 +13,19 @@ needs. Columns:
   are held, paged in or recomputed later. These columns are continuous.
 
 Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound.
+What crosses one op bounds it too, without an engine (:meth:`CrossingProgram.knapsack_j`).
 The bound is exact if nothing is recomputed or paged in more than once, and if memory between first
-executions is no tighter than at them, which is true of many training steps. The knapsack rows alone
-are the idea of pebbling bounds from the values that cross a cut of the computation. Rows for more
-ops are added where a solution would not fit (:meth:`CrossingProgram.tightest`).
+executions is no tighter than at them, which is true of many training steps. It falls short in any
+order where large ops are in no certain order with others, such as updates of parameters: nothing
+certainly crosses them. The knapsack rows alone are the idea of pebbling bounds from the values that
+cross a cut of the computation. Rows for more ops are added where a solution would not fit
+(:meth:`CrossingProgram.tightest`).
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -40,8 +45,8 @@ OrderKept: TypeAlias = Literal["any", "given"]
 _SCALE = 1000.0
 # Smallest violation that counts, relative to the budget.
 _NOTICEABLE = 1e-6
-# Distance between ops that get memory rows in one round, as a share of the graph; most ops a round.
-_APART, _AT_ONCE = 1 / 40, 8
+# Distance between ops that get memory rows in one round, as a share of the graph.
+_APART = 1 / 40
 
 
 @dataclass(frozen=True)
@@ -140,10 +145,10 @@ class CrossingProgram:
 
     # --- memory ---------------------------------------------------------------------------------
 
-    def tightest(self, values: Sequence[float]) -> list[int]:
-        """Ops without memory rows at which a solution exceeds the budget, worst first.
+    def tightest(self, values: Sequence[float], most: int) -> list[int]:
+        """At most ``most`` ops without memory rows at which a solution exceeds the budget.
 
-        No two of them are close to each other in the graph's order.
+        The worst is first. No two of them are close to each other in the graph's order.
         """
         left = self._size.copy()
         for k, column in self.again.items():
@@ -161,7 +166,7 @@ class CrossingProgram:
         chosen: list[int] = []
         apart = max(1, int(len(excess) * _APART))
         for t in np.argsort(-excess, kind="stable"):
-            if excess[t] <= _NOTICEABLE * ram_bytes or len(chosen) == _AT_ONCE:
+            if excess[t] <= _NOTICEABLE * ram_bytes or len(chosen) == most:
                 break
             if all(abs(int(t) - other) > apart for other in chosen):
                 chosen.append(int(t))
@@ -214,6 +219,34 @@ class CrossingProgram:
         return k < 0 or bool(self._before[t, k])
 
     # --- bounds ---------------------------------------------------------------------------------
+
+    def knapsack_j(self, t: int) -> float:
+        """Lower bound on energy from what crosses op ``t`` alone, without an engine.
+
+        What of it does not fit is paged in or recomputed later. An op that is recomputed costs its
+        outputs shares of its energy, by their sizes. The cheapest bytes, of parts of tensors too,
+        cost no more than those of any schedule.
+        """
+        problem, crossing = self.problem, self.crossing(t)
+        made = Counter[int]()
+        for i in crossing:
+            made[problem.producer[i]] += problem.size[i]
+        costs = []
+        for i in crossing:
+            k, cost = problem.producer[i], math.inf
+            if k in self.again:
+                cost = problem.graph.ops[k].energy_j / made[k]
+            if i in self.paged:
+                cost = min(cost, problem.paging_cost(i).energy_j / problem.size[i])
+            costs.append((cost, problem.size[i]))
+        excess = self._footprint[t] + sum(size for _, size in costs) - problem.budget.ram_bytes
+        bound_j = self.constant
+        for cost, size in sorted(costs):
+            if excess <= 0 or math.isinf(cost):
+                break
+            bound_j += cost * min(size, excess)
+            excess -= size
+        return bound_j
 
     def bound_j(self, objective: float) -> float:
         """Lower bound on energy from a lower bound on the program's objective."""

@@ -61,7 +61,10 @@ def proven_j(problem: Problem, order: OrderKept = "any") -> float:
     for t in range(len(problem.graph.ops)):
         crossing.add_memory_rows(t)
     objective = least(crossing.program)
-    return math.inf if objective == math.inf else crossing.bound_j(objective)
+    bound = math.inf if objective == math.inf else crossing.bound_j(objective)
+    knapsacks_j = [crossing.knapsack_j(t) for t in range(len(problem.graph.ops))]
+    assert crossing.constant <= max(knapsacks_j) <= bound + 1e-6
+    return bound
 
 
 def bound_j(
@@ -126,6 +129,19 @@ def test_crossing_tensor_that_does_not_fit_is_paged_or_recomputed_at_least_cost(
     assert bound_j(crossed_chain(), 12) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9, paging=False) == pytest.approx(16 + 9)
+
+
+def test_bytes_that_do_not_fit_cost_their_share_without_an_engine() -> None:
+    """While ``gb`` runs, ``a`` of 6 bytes crosses, paged for 5 J or recomputed for 9 J."""
+    for ram_bytes, paging, least_j in (
+        (13, True, 16.0),
+        (12, True, 16 + 5 / 6),
+        (10, True, 16 + 5 / 2),
+        (10, False, 16 + 9 / 2),
+        (6, True, 16 + 5),
+    ):
+        problem = Problem(crossed_chain(), Budget(ram_bytes=ram_bytes, paging=paging))
+        assert CrossingProgram(problem, "any").knapsack_j(3) == pytest.approx(least_j)
 
 
 def test_no_schedule_without_paging_and_recomputation_if_too_large() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from solver.formulations.crossing import CrossingProgram
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
+from solver.search.crossing_search import CrossingSearch, Proven
 from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 
 LOSS, GB = 2, 3
@@ -48,17 +51,17 @@ def training(length: int) -> CostedGraph:
 def test_memory_rows_start_at_the_op_with_the_largest_excess() -> None:
     crossing = program(crossed_chain(), 9)
     assert crossing.crossing(LOSS) == crossing.crossing(GB) == [1]
-    assert crossing.tightest(values(crossing)) == [GB]
+    assert crossing.tightest(values(crossing), 8) == [GB]
     crossing.add_memory_rows(GB)
-    assert crossing.tightest(values(crossing)) == [LOSS]
+    assert crossing.tightest(values(crossing), 8) == [LOSS]
     crossing.add_memory_rows(LOSS)
-    assert crossing.tightest(values(crossing)) == []
+    assert crossing.tightest(values(crossing), 8) == []
 
 
 @pytest.mark.parametrize("ram_bytes", [13, 14])
 def test_ops_that_fit_exactly_get_no_memory_rows(ram_bytes: int) -> None:
     crossing = program(crossed_chain(), ram_bytes)
-    assert crossing.tightest(values(crossing)) == []
+    assert crossing.tightest(values(crossing), 8) == []
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def test_recomputed_or_paged_share_of_a_tensor_needs_no_ram(
     again: float, paged: float, expected: list[int]
 ) -> None:
     crossing = program(crossed_chain(), 9)
-    assert crossing.tightest(values(crossing, again=again, paged=paged)) == expected
+    assert crossing.tightest(values(crossing, again=again, paged=paged), 8) == expected
 
 
 @pytest.mark.parametrize(("length", "apart"), [(15, 1), (60, 3), (200, 10)])
@@ -92,7 +95,9 @@ def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> N
             for t in range(len(costed.ops))
         ]
     )
-    chosen = crossing.tightest([0.0] * len(crossing.program.cost))
+    nothing = [0.0] * len(crossing.program.cost)
+    chosen = crossing.tightest(nothing, 8)
+    assert crossing.tightest(nothing, 1) == chosen[:1]
     assert chosen[0] == int(np.argmax(excess))
     assert len(chosen) == 8 or length == 15
     assert list(excess[chosen]) == sorted(excess[chosen], reverse=True)
@@ -100,6 +105,23 @@ def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> N
     # No op at a sufficient distance would have been a better choice.
     others = (t for t in range(len(excess)) if all(abs(t - s) > apart for s in chosen))
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
+
+
+def test_search_has_a_bound_before_an_engine_and_with_memory_rows_at_one_op() -> None:
+    """A step of many ops has bounds long before the relaxation with rows at every tight op."""
+    problem = Problem(training(60), Budget(ram_bytes=20))
+    search = CrossingSearch(problem, "any", "highs", threads=1)
+    rows_at, bounds, proofs = [], [], []
+    for news in search.run(1e-6, time.monotonic() + 60):
+        if isinstance(news, Proven):
+            rows_at.append(len(search.crossing.moments))
+            bounds.append(news.bound_j)
+            proofs.append(news.proof)
+    assert rows_at[:2] == [0, 1]
+    assert rows_at[-1] > 1
+    assert proofs[0] is None
+    assert None not in proofs[1:]
+    assert problem.least_energy_j < bounds[0] < max(bounds)
 
 
 def test_tensor_outside_the_budget_crosses_no_op() -> None:
@@ -119,7 +141,7 @@ def test_tensor_outside_the_budget_crosses_no_op() -> None:
 
 def test_no_solution_without_ram() -> None:
     crossing = program(crossed_chain(), 0)
-    assert crossing.tightest(values(crossing)) == [GB, 1]
+    assert crossing.tightest(values(crossing), 8) == [GB, 1]
     crossing.add_memory_rows(GB)
     assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
 
