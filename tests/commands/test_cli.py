@@ -119,7 +119,8 @@ def test_largest_costs_are_solved(graph_file: Path) -> None:
     for op in graph["ops"]:
         op.update(time_s=1e9, energy_j=1e9, time_s_interval=None, energy_j_interval=None)
     graph_file.write_text(json.dumps(graph))
-    assert run("solve", "--graph", str(graph_file), "--ram-budget", "100%") == 0
+    loose = ("--ram-budget", "80%", "--gap", "0.5")
+    assert run("solve", "--graph", str(graph_file), *loose) == 0
     too_short = ("--ram-budget", "80%", "--deadline", "1e-12")
     assert run("solve", "--graph", str(graph_file), *too_short) == 5
 

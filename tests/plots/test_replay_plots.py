@@ -68,13 +68,13 @@ def drawn(picture: str, report: ReplayReport, path: Path) -> str:
         "points": lambda: predicted_against_measured(report, path),
         "memory": lambda: replayed_memory(problem, schedule, report, path),
         "power": lambda: replayed_power(report, path),
-        "energies": lambda: energies_of_activities(report, path),
+        "energies": lambda: energies_of_activities(told_apart(report), path),
     }
     draw[picture]()
     return texts_of(path)
 
 
-PICTURES = ("points", "memory", "power")
+PICTURES = ("points", "memory", "power", "energies")
 
 
 def told_apart(report: ReplayReport) -> ReplayReport:
@@ -102,7 +102,7 @@ def told_apart(report: ReplayReport) -> ReplayReport:
 
 
 def test_energies_of_operations_have_names_and_a_source(tmp_path: Path) -> None:
-    report = told_apart(slow_report())
+    report = slow_report()
     text = drawn("energies", report, tmp_path / "p.svg")
     assert "2 activities that the meter could tell apart, from 500 readings of 20 steps" in text
     assert "measured energy" in text
@@ -110,7 +110,7 @@ def test_energies_of_operations_have_names_and_a_source(tmp_path: Path) -> None:
     assert re.search(r" \+ \d+ more\n", text)
     assert "energy in a step (J)" in text
     with pytest.raises(ValueError, match="no energies of activities"):
-        drawn("energies", slow_report(), tmp_path / "none.svg")
+        energies_of_activities(report, tmp_path / "none.svg")
 
 
 # --- predicted against measured -----------------------------------------------------------------
@@ -178,22 +178,14 @@ def test_without_samples_there_is_no_picture_of_power(tmp_path: Path) -> None:
 # --- all ----------------------------------------------------------------------------------------
 
 
-MEASURED = ("measured", "measured", "profile and replay: energy measured")
-ESTIMATED = (
-    *("estimated", "measured"),
-    "profile: energy ESTIMATED (nominal power × time), not measured",
-)
-OTHERS = [
-    ("published", "estimated", "replay: energy ESTIMATED"),
-    ("emulated", "emulated", "profile and replay: EMULATED board"),
-]
-
-
+@pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize(
-    ("picture", "predicted", "measured", "words"),
+    ("predicted", "measured", "words"),
     [
-        *((picture, *sources) for picture in PICTURES for sources in (MEASURED, ESTIMATED)),
-        *(("power", *sources) for sources in OTHERS),
+        ("measured", "measured", "profile and replay: energy measured"),
+        ("estimated", "measured", "profile: energy ESTIMATED (nominal power × time), not measured"),
+        ("published", "estimated", "replay: energy ESTIMATED"),
+        ("emulated", "emulated", "profile and replay: EMULATED board"),
     ],
 )
 def test_every_picture_states_the_source_of_its_figures(
