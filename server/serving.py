@@ -5,13 +5,20 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
+import signal
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from devices.errors import InputError
 from server.limits import Limits
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _CLOSING_S = 3
 
@@ -85,9 +92,36 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         announce(f"http://{shown}:{listening.getsockname()[1]}/")
         try:
-            server.run(sockets=[listening])
+            with _ended_by_hangup(server):
+                server.run(sockets=[listening])
         finally:
             jobs.kill()  # what a second Ctrl-C has left
+
+
+@contextmanager
+def _ended_by_hangup(server: uvicorn.Server) -> Iterator[None]:
+    """Let SIGHUP end the server in order, as uvicorn does for SIGINT and SIGTERM.
+
+    An exception that a signal raises anywhere in an event loop can be lost, or leave threads behind
+    that are waited for. The signal is raised again in the end, for the program's own handler.
+    """
+    before = signal.getsignal(signal.SIGHUP)
+    if before == signal.SIG_IGN:  # as under nohup
+        yield
+        return
+    arrived = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal arrived
+        arrived = server.should_exit = True
+
+    signal.signal(signal.SIGHUP, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    if arrived:
+        signal.raise_signal(signal.SIGHUP)
 
 
 def _listening(host: str, port: int) -> socket.socket:
