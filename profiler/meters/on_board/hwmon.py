@@ -35,7 +35,9 @@ _FULL_SCALE_V = {
 # A reading above this share of the range counts as saturated.
 _SATURATED_SHARE = 0.998
 
-# The driver gives the time between two readings in whole milliseconds.
+# Chips of one channel: the interval of their driver, in whole milliseconds, is the time over which
+# they average. That of others is the time for all channels, one after the other.
+_AVERAGES_OVER_INTERVAL = frozenset({"ina219", "ina220", "ina226", "ina230", "ina231"})
 _INTERVAL_ROUNDING_S = 0.51e-3
 
 _PATTERNS = (
@@ -130,6 +132,8 @@ def _check_interval(device: SysfsDevice, meter: HwmonMeter, board: str) -> None:
     """Compare the described averaging time with the one that the driver uses now."""
     interval_ms = device.number("update_interval")
     if interval_ms is None or meter.integration_s is None:
+        return
+    if meter.driver not in _AVERAGES_OVER_INTERVAL:
         return
     if abs(interval_ms * 1e-3 - meter.integration_s) > _INTERVAL_ROUNDING_S:
         raise MeasurementInvalid(

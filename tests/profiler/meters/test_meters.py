@@ -166,6 +166,13 @@ def test_a_sensor_that_averages_over_another_time_than_described_is_refused(tmp_
     assert "write 9 to" in sentence
 
 
+def test_a_chip_of_several_channels_may_average_over_less_than_its_interval(tmp_path: Path) -> None:
+    root = ina3221_tree(tmp_path)
+    write_tree(root, {"hwmon1/update_interval": 27})
+    meter = {"kind": "hwmon", "driver": "ina3221", "label": "VDD_IN", "root": root}
+    assert opened(**meter, integration_s=9e-3).sampler is not None
+
+
 def test_a_sensor_that_cannot_be_read_is_an_error_with_its_file(tmp_path: Path) -> None:
     ina226_tree(tmp_path)
     (tmp_path / "hwmon3" / "power1_input").write_text("")
