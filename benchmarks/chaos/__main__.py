@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
+import textwrap
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -210,7 +211,7 @@ def _shown(reason: str, place: Place) -> str:
     """A reason without paths, ports and names of sessions, cut to a line of the table."""
     plain = re.sub(r"session\.[0-9a-f]+", "SESSION", reason.replace(str(place.root), "FOLDER"))
     plain = re.sub(r"(127\.0\.0\.1:|port )\d+", r"\1PORT", plain)
-    return plain if len(plain) <= _LONGEST_REASON else f"{plain[:_LONGEST_REASON]}…"
+    return textwrap.shorten(plain, _LONGEST_REASON, placeholder=" …")
 
 
 if __name__ == "__main__":
