@@ -79,8 +79,8 @@ def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say)
     )
     assert report.time_s.is_held
     assert abs(report.time_s.difference or 0.0) < 0.01
-    # 95 % are expected; of 75 actions, 87 % or fewer are held once in a thousand runs.
-    assert report.held_actions > 0.87 * len(report.actions)
+    # Actions of one run err together, so that runs scatter: eight of them held 88 to 93 %.
+    assert report.held_actions > 0.8 * len(report.actions)
     table, *_ = costs_page([profiled], versions=()).tables
     held = {row[0]: float(row[1].removesuffix(" %")) for row in table.rows}
     assert held["place"] == pytest.approx(100 * report.held_actions / len(report.actions), abs=0.1)
