@@ -79,7 +79,9 @@ def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say)
     )
     assert report.time_s.is_held
     assert abs(report.time_s.difference or 0.0) < 0.01
-    # Actions of one run err together, so that runs scatter: eight of them held 88 to 93 %.
+    # Of ten runs with other schedules and data, all held 96 % of the time or more. Counted, it was
+    # 82 to 92 % of the actions: those of one run err together, and short ones more than they claim.
+    assert report.held_time > 0.9
     assert report.held_actions > 0.8 * len(report.actions)
     table, *_ = costs_page([profiled], versions=()).tables
     held = {row[0]: float(row[1].removesuffix(" %")) for row in table.rows}
