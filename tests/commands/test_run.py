@@ -283,6 +283,7 @@ def test_measured_report_is_printed_if_it_cannot_be_written(
     assert "replay.json: No space left" in said.err
 
 
+@pytest.mark.slow
 def test_costs_of_another_board_are_reported(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,7 @@ def test_default_budget_is_the_ram_of_the_board(
     assert "less_ram" not in document
 
 
+@pytest.mark.slow
 def test_board_too_small_for_any_schedule_exits_with_5(capsys: pytest.CaptureFixture[str]) -> None:
     written(bench(LINEAR, available_bytes=100))
     assert run("solve", "--profile", "bench.yaml") == 5

@@ -183,6 +183,7 @@ def test_a_file_system_without_locks_is_refused_with_a_sentence(
 # --- commands -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_commands_refuse_directories_in_use_with_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

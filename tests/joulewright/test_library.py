@@ -32,6 +32,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         getattr(joulewright, misspelt)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str]) -> None:
     _, _, rest = _documentation().partition("::\n\n")
     example, _, _ = rest.partition("\nBoards")

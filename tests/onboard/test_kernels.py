@@ -1156,6 +1156,7 @@ def driver_line(spec: OpSpec, in_place: int) -> str:
     return " ".join(map(str, words))
 
 
+@pytest.mark.slow
 def test_the_library_neither_allocates_nor_prints(tmp_path: Path) -> None:
     library = compile_library(tmp_path, "in-tree", ("-O1",))
     command = ["nm", "--undefined-only", "--dynamic", str(library)]

@@ -174,6 +174,7 @@ def test_the_example_trains_bit_for_bit_as_the_unscheduled_step(
     assert_same_bits(digits, library, project, tmp_path / "storage.bin", BATCHES + 2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
 def test_clang_compiles_the_project_without_a_warning(project: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("build*"))
@@ -304,6 +305,7 @@ def test_a_plan_that_does_not_page_needs_no_storage(
     assert not storage.exists()
 
 
+@pytest.mark.slow
 def test_data_of_another_plan_is_refused(project: Path, tmp_path: Path) -> None:
     wrong = bytearray((project / "training.bin").read_bytes())
     wrong[4] ^= 1
@@ -316,6 +318,7 @@ def test_data_of_another_plan_is_refused(project: Path, tmp_path: Path) -> None:
     assert "is not for this plan" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     project: Path, tmp_path: Path
 ) -> None:
@@ -332,6 +335,7 @@ def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     assert "JW_SMALL_MEMORY=1" in done.stderr
 
 
+@pytest.mark.slow
 def test_matrix_products_use_a_blas_if_the_profile_did(
     digits: Solved, project: Path, tmp_path: Path
 ) -> None:
@@ -386,6 +390,7 @@ def test_a_plan_takes_the_stated_memory_of_a_microcontroller(
         assert f"{figure:,}" in readme
 
 
+@pytest.mark.slow
 def test_executor_and_store_take_no_more_memory_than_stated(project: Path, tmp_path: Path) -> None:
     source = tmp_path / "state.c"
     source.write_text('#include "executor.h"\njw_executor executor;\njw_store store;\n')
@@ -396,6 +401,7 @@ def test_executor_and_store_take_no_more_memory_than_stated(project: Path, tmp_p
     assert 0 < section_bytes(made, ".bss") <= EXECUTOR_BYTES
 
 
+@pytest.mark.slow
 def test_the_executor_neither_allocates_nor_prints(arm_objects: Path) -> None:
     listed = subprocess.run(
         ["arm-none-eabi-nm", "-u", *map(str, (arm_objects / "executor").glob("*.o"))],
@@ -416,6 +422,7 @@ def test_every_workspace_query_of_the_kernels_is_known(library: KernelLibrary) -
 # --- the directory --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_addresses_are_those_of_the_plan(digits: Solved, project: Path) -> None:
     constants = dict(re.findall(r"#define (\w+) (\d+)", (project / "plan_addresses.h").read_text()))
     plan = digits.plan
@@ -428,6 +435,7 @@ def test_addresses_are_those_of_the_plan(digits: Solved, project: Path) -> None:
     assert int(constants["JW_RAM_STEM_CONV_WEIGHT"]) == plan.kept[number].address
 
 
+@pytest.mark.slow
 def test_an_export_is_reproducible_and_names_nothing_of_this_computer(
     digits: Solved, project: Path
 ) -> None:
@@ -492,6 +500,7 @@ def test_json_names_every_file(digits: Solved, capsys: pytest.CaptureFixture[str
     assert document["arena_bytes"] == digits.schedule.arena_bytes
 
 
+@pytest.mark.slow
 def test_an_export_has_the_compiler_flags_of_the_profile(project: Path) -> None:
     makefile = (project / "Makefile").read_text()
     assert f"CFLAGS = {' '.join(FLAGS)}\n" in makefile
@@ -567,6 +576,7 @@ def test_a_trace_is_written_to_the_requested_directory(digits: Solved) -> None:
     assert any(event["name"] == "stem.conv.forward" for event in trace["traceEvents"])
 
 
+@pytest.mark.slow
 def test_the_example_follows_the_course_of_the_learning_rate(
     digits: Solved, project: Path, tmp_path: Path
 ) -> None:

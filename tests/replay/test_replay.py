@@ -381,6 +381,7 @@ def spoiling(storage: Path, step_bytes: int, offset: int) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_changed_page_stops_the_step_and_leaves_the_one_before_intact(
     bench: Bench,
 ) -> None:

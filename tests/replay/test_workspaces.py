@@ -74,6 +74,7 @@ def test_every_operation_in_slices_has_its_workspace(network: str, slices: Slice
                 assert published.workspace_bytes(spec) >= needed[spec]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["BLAS", "general", "published"])
 def test_what_is_solved_in_slices_is_lowered_with_the_kernels_own_workspace(kind: str) -> None:
     build = KernelBuild(0, is_small=False) if kind == "BLAS" else _SMALL_TILES

@@ -243,6 +243,7 @@ def test_no_search_is_needed_if_everything_fits() -> None:
     assert schedule.solver.version == "no search was needed"
 
 
+@pytest.mark.slow
 def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     """``a`` is read at the end, and ``big`` needs its room in between.
 
