@@ -1,8 +1,9 @@
 """Places of a labgrid laboratory: acquired while a board has work, released when it has none.
 
 labgrid's own client does both, as a program. What holds a place is a process that waits for the end
-of its input, and then releases the place: also if the process of the board is killed. The
-coordinator is that of the client (``LG_COORDINATOR``).
+of its input, and then releases the place: also if the process of the board is killed, with all its
+children, of which the holder therefore is none. The coordinator is that of the client
+(``LG_COORDINATOR``).
 """
 
 from __future__ import annotations
@@ -10,22 +11,26 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from devices.errors import BoardInUse, BoardUnreachable, InputError, SetupMissing
 
 _CLIENT = "labgrid-client"
 _PATIENCE_S = 60.0
 _RELEASING_S, _POLL_S = 5.0, 0.5
-_RELEASE = 'cat > /dev/null; exec "$0" -p "$1" release'
+_RELEASE = 'exec 3<&0; { cat <&3 > /dev/null; exec "$0" -p "$1" release; } &'
+"""Shell script that leaves a holder behind, which has its output open until it ends."""
+
 _UNKNOWN = "matches nothing"
 
 _holders: dict[str, subprocess.Popen[bytes] | None] = {}
-"""The process that holds each place; None for a place that its user had acquired before."""
+"""The process that began the holder of each place, and is the leader of its process group; None for
+a place that its user had acquired before."""
 
 
 def hold_place(place: str) -> None:
@@ -58,7 +63,7 @@ def hold_place(place: str) -> None:
     _holders[place] = subprocess.Popen(
         ["/bin/sh", "-c", _RELEASE, _CLIENT, place],
         stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C must not end it before the place is released
     )
@@ -74,7 +79,8 @@ def require_held(place: str) -> None:
     if owner != _this_user():
         holder = _holders.pop(place, None)
         if holder is not None:
-            holder.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(holder.pid, signal.SIGKILL)
             holder.communicate()
         now = "nobody has it now" if owner is None else f"{owner} has it now"
         raise BoardUnreachable(

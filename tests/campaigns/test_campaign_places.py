@@ -12,6 +12,7 @@ import pytest
 
 from campaigns.running.places import at_place, hold_place, release_places
 from devices.errors import BoardInUse, BoardUnreachable, InputError, JoulewrightError, SetupMissing
+from solver.pools import lasting_pools
 from tests.support.boards.processes import eventually
 from tests.support.paths import ROOT
 
@@ -54,6 +55,17 @@ def test_a_killed_process_leaves_no_place_acquired(bench: Path) -> None:
         assert bench.read_text().strip() == THIS_USER
         holder.send_signal(signal.SIGKILL)
     assert eventually(lambda: bench.read_text() == "")
+
+
+def test_processes_that_are_killed_with_their_children_leave_no_place_acquired(
+    bench: Path,
+) -> None:
+    with lasting_pools() as open_pool:
+        pool = open_pool(1)
+        pool.submit(hold_place, "bench").result()
+        assert bench.read_text().strip() == THIS_USER
+        pool.close()
+        assert eventually(lambda: bench.read_text() == "")
 
 
 @pytest.mark.slow
