@@ -20,7 +20,8 @@ _LINE_FLOATS = 16
 
 _LANES = 32
 _MOST_TABULATED = 32
-_TENSORS_PER_TILE, _LEAST_COLUMNS, _POSITIONS_PER_COLUMN = 8, 128, 4
+_TENSORS_PER_TILE, _LEAST_COLUMNS = 8, 128
+_POSITIONS_PER_COLUMN, _LEAST_POSITIONS = 8, 64
 _PART_BLOCK = 64
 
 
@@ -45,9 +46,9 @@ class KernelBuild:
         """Workspace of a matrix product, in floats."""
         if self.has_blas:
             return 0
-        block_depth, block_panels = (72, 4) if self.is_small else (256, 8)
-        panels = min(-(-columns // self.panel_columns), block_panels)
-        return padded(panels * self.panel_columns * min(depth, block_depth))
+        whole, half = self.panel_columns, self.panel_columns // 2
+        leading = half if columns <= half else whole
+        return padded(leading * min(depth, 72 if self.is_small else 256) + whole - leading)
 
     def flipped(self, rows: int, columns: int, depth: int) -> int:
         """Workspace of a product with filters that are read backwards, in floats."""
@@ -246,14 +247,15 @@ class _Plan:
 
     def _columns_limit(self) -> int:
         conv = self.conv
-        columns = conv.batch * conv.out_plane // _POSITIONS_PER_COLUMN
+        columns, least = conv.batch * conv.out_plane // _POSITIONS_PER_COLUMN, _LEAST_POSITIONS
         if self._sums_rows:
             tensors = conv.batch * (
                 conv.in_channels * conv.in_plane + conv.out_channels * conv.out_plane
             )
             depth = conv.in_channels // conv.groups * conv.taps
             columns = tensors // _TENSORS_PER_TILE // min(depth, self._most_depth)
-        return min(max(columns, _LEAST_COLUMNS), self._most_columns)
+            least = _LEAST_COLUMNS
+        return min(max(columns, least), self._most_columns)
 
     def _tile(self) -> _Tile:
         conv, direct, most = self.conv, self._is_direct, self._columns_limit()

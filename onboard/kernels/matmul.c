@@ -1,5 +1,5 @@
-/* Matrix product in C. b is cut into panels, which are packed where that pays, and through which a
- * register tile moves; a is read in place. */
+/* Matrix product in C. b is cut into panels, which are packed one at a time where that pays, and
+ * through which a register tile moves; a is read in place. */
 #include "internal.h"
 
 #ifndef JW_CBLAS
@@ -30,7 +30,8 @@ const char *const jw_matmul_name = "in-tree";
 #define TILE_COLUMNS 4
 #endif
 
-/* Size of the packed block of b, in rows and in panels. */
+/* Size of the block of b whose products with all rows of a are added up together, in rows and in
+ * panels: that of a's columns which they share stays in a cache. */
 #if JW_SMALL_MEMORY
 #define BLOCK_DEPTH 72
 #define BLOCK_PANELS 4
@@ -40,50 +41,54 @@ const char *const jw_matmul_name = "in-tree";
 #endif
 #define BLOCK_COLUMNS (BLOCK_PANELS * TILE_COLUMNS)
 
-jw_index jw_matmul_workspace(jw_index columns, jw_index depth) {
-    const jw_index panels = jw_min(jw_ceil_div(columns, TILE_COLUMNS), BLOCK_PANELS);
-    return jw_padded(panels * TILE_COLUMNS * jw_min(depth, BLOCK_DEPTH));
+/* Floats from one row of a packed panel to the next. The rows of a narrow one overlap: beyond its
+ * columns, a register tile multiplies what follows, and these sums are not used. */
+static jw_index packed_leading(jw_index columns) {
+    return 2 * columns <= TILE_COLUMNS ? TILE_COLUMNS / 2 : TILE_COLUMNS;
 }
 
-/* panel[p][j] = b[first_depth + p, first_column + j], zero beyond the last column. */
-static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth, jw_index depth,
-                       jw_index first_column, jw_index columns) {
-    const jw_index count = jw_min(columns, TILE_COLUMNS);
-    if (b.transposed) {
-        const float *source = b.data + first_column * b.leading + first_depth;
-        if (count == TILE_COLUMNS) {
+jw_index jw_matmul_workspace(jw_index columns, jw_index depth) {
+    const jw_index leading = packed_leading(columns);
+    return jw_padded(leading * jw_min(depth, BLOCK_DEPTH) + TILE_COLUMNS - leading);
+}
+
+/* A copy of columns of b, with `leading` floats from one row to the next. Called with constants
+ * where the panel is whole. */
+static inline void pack_columns(float *restrict panel, jw_index leading, jw_matrix b,
+                                jw_index depth, jw_index columns) {
+    if (b.transposed && columns < TILE_COLUMNS) {
+        for (jw_index j = 0; j < columns; j++) {
             for (jw_index p = 0; p < depth; p++) {
-                for (jw_index j = 0; j < TILE_COLUMNS; j++) {
-                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
-                }
-            }
-        } else {
-            for (jw_index j = 0; j < count; j++) {
-                for (jw_index p = 0; p < depth; p++) {
-                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
-                }
+                panel[p * leading + j] = b.data[j * b.leading + p];
             }
         }
-    } else {
-        const float *source = b.data + first_depth * b.leading + first_column;
-        if (count == TILE_COLUMNS) {
-            for (jw_index p = 0; p < depth; p++) {
-                for (jw_index j = 0; j < TILE_COLUMNS; j++) {
-                    panel[p * TILE_COLUMNS + j] = source[p * b.leading + j];
-                }
-            }
-        } else {
-            for (jw_index p = 0; p < depth; p++) {
-                for (jw_index j = 0; j < count; j++) {
-                    panel[p * TILE_COLUMNS + j] = source[p * b.leading + j];
-                }
-            }
-        }
+        return;
     }
     for (jw_index p = 0; p < depth; p++) {
-        for (jw_index j = count; j < TILE_COLUMNS; j++) {
-            panel[p * TILE_COLUMNS + j] = 0.0f;
+        for (jw_index j = 0; j < columns; j++) {
+            panel[p * leading + j] =
+                b.transposed ? b.data[j * b.leading + p] : b.data[p * b.leading + j];
         }
+    }
+}
+
+/* panel[p][j] = b[first_depth + p, first_column + j], zero beyond the last column of all. */
+static void pack_panel(float *restrict panel, jw_index leading, jw_matrix b, jw_index first_depth,
+                       jw_index depth, jw_index first_column, jw_index columns) {
+    b.data += b.transposed ? first_column * b.leading + first_depth
+                           : first_depth * b.leading + first_column;
+    if (columns >= TILE_COLUMNS) {
+        pack_columns(panel, TILE_COLUMNS, b, depth, TILE_COLUMNS);
+        return;
+    }
+    pack_columns(panel, leading, b, depth, columns);
+    for (jw_index p = 0; p < depth; p++) {
+        for (jw_index j = columns; j < leading; j++) {
+            panel[p * leading + j] = 0.0f;
+        }
+    }
+    for (jw_index j = leading; j < TILE_COLUMNS; j++) { /* what follows the last row */
+        panel[(depth - 1) * leading + j] = 0.0f;
     }
 }
 
@@ -211,12 +216,12 @@ typedef struct {
 /* The panel of b that begins with these, for so many rows of a; packed into `room` if need be. */
 static panel_of_b panel_at(jw_matrix b, jw_index first_depth, jw_index depth, jw_index first_column,
                            jw_index columns, jw_index rows, float *room) {
-    panel_of_b panel = {room, TILE_COLUMNS};
+    panel_of_b panel = {room, packed_leading(columns)};
     if (is_read_in_place(b, rows, columns)) {
         panel.data = b.data + first_depth * b.leading + first_column;
         panel.leading = b.leading;
     } else {
-        pack_panel(room, b, first_depth, depth, first_column, columns);
+        pack_panel(room, panel.leading, b, first_depth, depth, first_column, columns);
     }
     return panel;
 }
@@ -246,61 +251,65 @@ static void chain_tile(const left_matrix *a, const float *const row[TILE_ROWS],
     }
 }
 
+/* Some of the depth: rows of b from `first` on, with the steps of flipped filters over them. `beta` is
+ * that of the sums before. */
+typedef struct {
+    jw_index first, depth;
+    const int32_t *steps;
+    float beta;
+} stretch;
+
+/* Products of all rows of a with a panel of b, of which `columns` columns are of c. */
+static void multiply_panel(const product *m, const left_matrix *a, const stretch *s,
+                           panel_of_b panel, jw_index columns, float *c, jw_index c_leading) {
+    float tile[TILE_ROWS * TILE_COLUMNS];
+    for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
+        const jw_index rows = jw_min(m->rows - i, TILE_ROWS);
+        float *target = c + i * c_leading;
+        const float *row[TILE_ROWS];
+        for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
+            row[r] = a->data + jw_min(i + r, m->rows - 1) * a->row_step +
+                     (a->taps > 0 ? 0 : s->first * a->depth_step);
+        }
+        if (m->chained) {
+            chain_tile(a, row, s->steps, panel, s->depth, target, c_leading, rows, columns,
+                       s->beta == 1.0f, tile);
+            continue;
+        }
+        if (m->alpha == 1.0f && s->beta == 0.0f && columns == TILE_COLUMNS && is_whole(rows)) {
+            multiply_rows(target, c_leading, row, rows, a->depth_step, panel, s->depth);
+            continue;
+        }
+        multiply_rows(tile, TILE_COLUMNS, row, rows, a->depth_step, panel, s->depth);
+        for (jw_index r = 0; r < rows; r++) {
+            const float *source = tile + r * TILE_COLUMNS;
+            if (columns == TILE_COLUMNS) {
+                store_row(target + r * c_leading, source, TILE_COLUMNS, m->alpha, s->beta);
+            } else {
+                store_row(target + r * c_leading, source, columns, m->alpha, s->beta);
+            }
+        }
+    }
+}
+
 static void multiply(const product *m, const left_matrix *a, const jw_matrix *b, float *c,
                      jw_index c_leading, float *workspace) {
-    float tile[TILE_ROWS * TILE_COLUMNS];
     int32_t *steps = (int32_t *)(void *)workspace; /* of flipped filters */
-    if (a->taps > 0) {
-        workspace += jw_padded(jw_min(m->depth, BLOCK_DEPTH));
-    }
+    float *room = workspace + (a->taps > 0 ? jw_padded(jw_min(m->depth, BLOCK_DEPTH)) : 0);
 
     for (jw_index column = 0; column < m->columns; column += BLOCK_COLUMNS) {
-        const jw_index block_columns = jw_min(m->columns - column, BLOCK_COLUMNS);
+        const jw_index end = jw_min(column + BLOCK_COLUMNS, m->columns);
         for (jw_index first = 0; first < m->depth; first += BLOCK_DEPTH) {
-            const jw_index block_depth = jw_min(m->depth - first, BLOCK_DEPTH);
-            const float beta = first == 0 ? m->beta : 1.0f;
+            const stretch s = {first, jw_min(m->depth - first, BLOCK_DEPTH), steps,
+                               first == 0 ? m->beta : 1.0f};
             if (a->taps > 0) {
-                flip(a, first, block_depth, steps);
+                flip(a, first, s.depth, steps);
             }
-            panel_of_b panels[BLOCK_PANELS];
-            for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
-                panels[j / TILE_COLUMNS] =
-                    panel_at(*b, first, block_depth, column + j, block_columns - j, m->rows,
-                             workspace + j * block_depth);
-            }
-            for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
-                const jw_index tile_rows = jw_min(m->rows - i, TILE_ROWS);
-                const float *row[TILE_ROWS];
-                for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
-                    row[r] = a->data + jw_min(i + r, m->rows - 1) * a->row_step +
-                             (a->taps > 0 ? 0 : first * a->depth_step);
-                }
-                for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {
-                    const jw_index tile_columns = jw_min(block_columns - j, TILE_COLUMNS);
-                    const panel_of_b panel = panels[j / TILE_COLUMNS];
-                    float *target = c + i * c_leading + column + j;
-                    if (m->chained) {
-                        chain_tile(a, row, steps, panel, block_depth, target, c_leading, tile_rows,
-                                   tile_columns, beta == 1.0f, tile);
-                        continue;
-                    }
-                    if (m->alpha == 1.0f && beta == 0.0f && tile_columns == TILE_COLUMNS &&
-                        is_whole(tile_rows)) {
-                        multiply_rows(target, c_leading, row, tile_rows, a->depth_step, panel,
-                                      block_depth);
-                        continue;
-                    }
-                    multiply_rows(tile, TILE_COLUMNS, row, tile_rows, a->depth_step, panel,
-                                  block_depth);
-                    for (jw_index r = 0; r < tile_rows; r++) {
-                        const float *source = tile + r * TILE_COLUMNS;
-                        if (tile_columns == TILE_COLUMNS) {
-                            store_row(target + r * c_leading, source, TILE_COLUMNS, m->alpha, beta);
-                        } else {
-                            store_row(target + r * c_leading, source, tile_columns, m->alpha, beta);
-                        }
-                    }
-                }
+            for (jw_index j = column; j < end; j += TILE_COLUMNS) {
+                const panel_of_b panel =
+                    panel_at(*b, first, s.depth, j, m->columns - j, m->rows, room);
+                multiply_panel(m, a, &s, panel, jw_min(m->columns - j, TILE_COLUMNS), c + j,
+                               c_leading);
             }
         }
     }
@@ -419,7 +428,7 @@ jw_index jw_prepared_floats(jw_index columns, jw_index depth, int transposed) {
 jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace) {
     const jw_prepared prepared = {b, columns, depth, workspace};
     for (jw_index j = 0; j < columns; j += TILE_COLUMNS) {
-        pack_panel(workspace + j * depth, b, 0, depth, j, columns - j);
+        pack_panel(workspace + j * depth, TILE_COLUMNS, b, 0, depth, j, columns - j);
     }
     return prepared;
 }

@@ -23,8 +23,9 @@
 /* Small convolutions: floats of the operands for each float of a tile, and columns of a tile. */
 #define TENSORS_PER_TILE 8
 #define LEAST_COLUMNS 128
-/* Output positions of all images, over the columns of a tile, at least */
-#define POSITIONS_PER_COLUMN 4
+/* Where the positions of all images decide: those for each column of a tile, and its columns. */
+#define POSITIONS_PER_COLUMN 8
+#define LEAST_POSITIONS 64
 
 /* Limits of a part: floats of a tile, and output channels of one product with them as its depth. */
 #define PART_BLOCK 64
@@ -83,14 +84,18 @@ static void shrink(plan *p, jw_conv_role role) {
  * a small convolution is small. Where sums run along columns, or the columns are kept, the tiles of
  * a block must be those of the whole, which has more channels: positions alone decide. */
 static jw_index most_columns(const jw_conv *conv, int sums_rows) {
-    jw_index columns = conv->batch * conv->out_plane / POSITIONS_PER_COLUMN;
+    jw_index columns, least;
     if (sums_rows) {
         const jw_index tensors = conv->batch * (conv->in_channels * conv->in_plane +
                                                 conv->out_channels * conv->out_plane);
         const jw_index depth = conv->in_channels / conv->groups * conv->taps;
         columns = tensors / TENSORS_PER_TILE / jw_min(depth, TILE_DEPTH);
+        least = LEAST_COLUMNS;
+    } else {
+        columns = conv->batch * conv->out_plane / POSITIONS_PER_COLUMN;
+        least = LEAST_POSITIONS;
     }
-    return jw_min(jw_max(columns, LEAST_COLUMNS), TILE_COLUMNS);
+    return jw_min(jw_max(columns, least), TILE_COLUMNS);
 }
 
 static plan plan_of(const jw_conv *conv, jw_conv_role role) {
