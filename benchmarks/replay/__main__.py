@@ -4,12 +4,13 @@
     python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
     python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
     python -m benchmarks.replay costs --record RESULTS [--write docs/benchmarks/costs.md]
+    python -m benchmarks.replay demos [--write docs/benchmarks/demos.md]
 
 ``accuracy`` compares predicted and measured steps of several networks, batches and budgets.
 ``methods`` compares the schedules of several methods, run in turns. Both profile immediately before
 they solve and run. ``overhead`` measures the time that the executor itself takes. ``costs``
 compares methods of costing on directories of results that ``profile``, ``solve`` and ``run`` have
-filled. Each has ``--help``.
+filled. ``demos`` runs ``make demo`` many times on this computer. Each has ``--help``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.replay.accuracy import Question, accuracy_page
 from benchmarks.replay.cases import Network
 from benchmarks.replay.costs import costs_page
+from benchmarks.replay.demos import demos_page
 from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
@@ -33,7 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead|costs")
+    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead|costs|demos")
     parent = command_line()
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
     parent.add_argument("--steps", type=int, default=20, help="steps of each run")
@@ -55,6 +57,9 @@ def main() -> None:
     costs.set_defaults(measure=_costs)
     overhead = kinds.add_parser("overhead", parents=[parent], allow_abbrev=False)
     overhead.set_defaults(measure=_overhead)
+    demos = kinds.add_parser("demos", parents=[command_line()], allow_abbrev=False)
+    demos.add_argument("--count", type=int, default=20, help="runs of the demo (20)")
+    demos.set_defaults(measure=_demos)
     publish("benchmarks.replay", parser, lambda arguments: arguments.measure(arguments))
 
 
@@ -86,6 +91,10 @@ def _methods(arguments: argparse.Namespace) -> Page:
 
 def _costs(arguments: argparse.Namespace) -> Page:
     return costs_page(arguments.record, solver_versions())
+
+
+def _demos(arguments: argparse.Namespace) -> Page:
+    return demos_page(arguments.count, _versions(load_description("local")), _report)
 
 
 def _overhead(arguments: argparse.Namespace) -> Page:
