@@ -30,7 +30,10 @@ from devices.quantities import (
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
 CacheState: TypeAlias = Literal["warm", "cold"]
 Matmul: TypeAlias = Literal["cblas", "in-tree"]
-PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nominal"]
+PowerInContext: TypeAlias = Literal[
+    "scaled to the steps", "mean of the steps", "in isolation", "nominal"
+]
+"""``mean of the steps`` is in profiles of earlier releases."""
 
 
 class Interval(StrictModel):
@@ -86,8 +89,9 @@ class ContextCost(Cost):
 
     ``trials`` are training steps of ``schedule``, each with ``executions`` of the operation;
     ``run`` is the replay that showed the earlier cost to be wrong, ``measured`` the date. A meter
-    cannot resolve single operations of a step, so joules are seconds × a ``power``: the mean of
-    these steps, that of the operation measured in isolation, or the board's nominal one.
+    cannot resolve single operations of a step, so joules are seconds × a ``power``: that of the
+    operation measured in isolation, as it is or scaled so that the actions of these steps draw what
+    the meter shows, or the board's nominal one.
     """
 
     executions: Count

@@ -11,7 +11,7 @@ recomputes it), of which the median over the steps: what executions of an op cos
 their time in a step. Transfers have a law of their own, by size; steps give one factor for all
 page-ins, and one for all page-outs.
 
-A meter resolves steps, but not single operations. Power is taken to be constant throughout a step.
+Joules are seconds × the power of the op within the step (:mod:`replay.costs.power`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from devices.documents.document import StrictModel
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import (
     AffinePageCost,
-    Cost,
     DeviceProfile,
     Interval,
     PlaceCost,
@@ -41,6 +40,7 @@ from devices.quantities import NonNegative
 from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals, median_interval
+from replay.costs.power import power_factors, power_in_context, product
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
@@ -50,11 +50,14 @@ _SEED = 0
 
 
 class WatchedSitting(StrictModel):
-    """Seconds of one execution of each op in one sitting, and the power of its steps in watts."""
+    """Seconds of one execution of each op in one sitting.
+
+    ``power_factors`` are the energies of its steps over those of their actions by themselves.
+    """
 
     record: Sitting
     op_s: Mapping[str, NonNegative]
-    powers_w: tuple[NonNegative, ...] = ()
+    power_factors: tuple[NonNegative, ...] = ()
 
     @classmethod
     def of(
@@ -107,9 +110,7 @@ class WatchedSitting(StrictModel):
                 else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
-            powers_w=tuple(
-                step.energy_j / step.time_s for step in steps if step.energy_j is not None
-            ),
+            power_factors=power_factors(plan, steps, profile),
         )
 
 
@@ -133,8 +134,8 @@ def step_costs(
     ops = [op for op in keys if all(op in sitting.op_s for sitting in sittings)]
     values = [[*earlier.get(op, ()), *(sitting.op_s[op] for sitting in sittings)] for op in ops]
     operations = {operation.op: operation for operation in profile.operations}
-    powers_w = [power for sitting in sittings for power in sitting.powers_w]
-    in_steps = median_interval(powers_w, _SEED) if powers_w else None
+    factors = [factor for sitting in sittings for factor in sitting.power_factors]
+    in_steps = median_interval(factors, _SEED) if factors else None
     power: PowerInContext | None = None
     places = []
     for op, own, time_s in zip(ops, values, later_intervals(values), strict=True):
@@ -204,42 +205,6 @@ def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
     read = storage.read.model_copy(update={"in_steps": None})
     write = storage.write.model_copy(update={"in_steps": None})
     return storage.model_copy(update={"read": read, "write": write})
-
-
-def power_in_context(
-    profile: DeviceProfile, isolated: Cost, in_steps: Interval | None
-) -> tuple[PowerInContext | None, Interval | None]:
-    """Source of an operation's power within a step, and the power in watts.
-
-    Args:
-        profile: the profile.
-        isolated: cost of the operation by itself.
-        in_steps: power of the steps; None where none was long enough for the meter. It is the
-            operation's power in isolation then.
-    """
-    if isolated.energy_j is None or isolated.time_s.median == 0:
-        return None, None
-    if profile.energy_source == "estimated":
-        nominal_w = isolated.energy_j.median / isolated.time_s.median
-        return "nominal", Interval.exact(nominal_w)
-    if in_steps is not None:
-        return "mean of the steps", in_steps
-    return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
-
-
-def product(time_s: Interval, power_w: Interval) -> Interval:
-    """Energy from independent time and power.
-
-    Relative half widths add in quadrature (GUM, JCGM 100:2008, 5.1.6).
-    """
-    energy_j = time_s.median * power_w.median
-    if energy_j == 0:
-        return Interval.exact(0.0)
-    below = math.hypot(*(1 - factor.low / factor.median for factor in (time_s, power_w)))
-    above = math.hypot(*(factor.high / factor.median - 1 for factor in (time_s, power_w)))
-    return Interval(
-        median=energy_j, low=max(0.0, energy_j * (1 - below)), high=energy_j * (1 + above)
-    )
 
 
 def _correlation(values: Sequence[Sequence[float]]) -> float:

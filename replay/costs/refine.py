@@ -8,7 +8,7 @@ differ systematically, so that a multiple of their median would not be their sum
 median is taken, with its bootstrap interval. Medians of each execution over steps, added up, would
 leave out delays that hit now one execution, now another, although every step contains some.
 
-A meter resolves steps, but not single operations. Power is taken to be constant throughout a step.
+Joules are seconds × the power of the operation within the steps (:mod:`replay.costs.power`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from devices.profile import (
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import median_interval
-from replay.costs.context import power_in_context, product
+from replay.costs.power import power_factors, power_in_context, product
 from replay.reporting.timing import ScheduledActions
 
 FEWEST_STEPS = 10
@@ -305,8 +305,8 @@ def _context_cost(
     provenance: Provenance,
 ) -> ContextCost:
     time_s = executions.time_s(operation.op, steps)
-    powers_w = [step.energy_j / step.time_s for step in steps if step.energy_j is not None]
-    in_steps = median_interval(powers_w, _SEED) if powers_w else None
+    factors = power_factors(executions.actions.plan, steps, profile)
+    in_steps = median_interval(factors, _SEED) if factors else None
     power, power_w = power_in_context(profile, operation.isolated(profile.cost_basis), in_steps)
     return ContextCost(
         time_s=time_s,
@@ -321,6 +321,7 @@ def _context_cost(
 
 
 _POWER_WORDS: Mapping[PowerInContext, str] = {
+    "scaled to the steps": "their power in isolation, scaled to that of the steps",
     "mean of the steps": "the mean power of the steps, taken to be constant within a step",
     "in isolation": "their power in isolation",
     "nominal": "nominal power",

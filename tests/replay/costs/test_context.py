@@ -42,9 +42,9 @@ def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
     return MeasuredStep(math.fsum(times_s), energy_j, spans)
 
 
-def sitting(op_s: dict[str, float], powers_w: tuple[float, ...] = ()) -> WatchedSitting:
+def sitting(op_s: dict[str, float], power_factors: tuple[float, ...] = ()) -> WatchedSitting:
     record = Sitting(schedule="chain", steps=10, measured=WHEN)
-    return WatchedSitting(record=record, op_s=op_s, powers_w=powers_w)
+    return WatchedSitting(record=record, op_s=op_s, power_factors=power_factors)
 
 
 def costs_of(
@@ -213,13 +213,20 @@ def test_an_estimated_energy_is_nominal_power_times_time() -> None:
             assert getattr(place.energy_j, end) == pytest.approx(3 * getattr(place.time_s, end))
 
 
-def test_a_measured_energy_is_the_power_of_the_steps_times_time() -> None:
-    profile = made_up_profile([RELU], "measured")
-    sittings = [sitting({"f": 1e-3 + 1e-6 * n}, (2.0, 2.1, 1.9)) for n in range(6)]
-    (place,) = step_costs(profile, NETWORK, {"f": RELU.key}, sittings).places
-    assert place.energy_j is not None
-    assert place.energy_j.median == pytest.approx(2.0 * place.time_s.median)
-    assert place.energy_j.high / place.energy_j.median > place.time_s.high / place.time_s.median
+def test_a_measured_energy_is_the_operations_power_scaled_to_the_steps() -> None:
+    profile = made_up_profile([RELU, ADD], "measured")
+    sittings = [
+        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 1e-6 * n}, (0.8, 0.84, 0.76)) for n in range(6)
+    ]
+    keys = {"f": RELU.key, "g": ADD.key}
+    costs = step_costs(profile, NETWORK, keys, sittings)
+    assert costs.power == "scaled to the steps"
+    for place, operation in zip(costs.places, profile.operations, strict=True):
+        assert operation.cold.energy_j is not None
+        own_w = operation.cold.energy_j.median / operation.cold.time_s.median
+        assert place.energy_j is not None
+        assert place.energy_j.median == pytest.approx(0.8 * own_w * place.time_s.median)
+        assert place.energy_j.high / place.energy_j.median > place.time_s.high / place.time_s.median
 
 
 def test_an_operation_that_was_not_measured_by_itself_has_no_energy() -> None:

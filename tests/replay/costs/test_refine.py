@@ -279,14 +279,18 @@ def test_a_refinement_lists_each_operation_with_its_earlier_cost() -> None:
     assert len(twice.notes) == len(once.notes) == 1
 
 
-def test_energy_is_time_at_the_mean_power_of_the_steps() -> None:
-    _, after = refined("measured")
-    cost = cost_of(after, RELU).in_context
-    assert cost is not None
-    assert cost.energy_j is not None
-    assert cost.power == "mean of the steps"
-    assert cost.energy_j.median == pytest.approx(3e-3 * 2.0)  # 14 mJ in 7 ms
-    assert "mean power of the steps" in after.notes[-1]
+def test_energies_of_a_steps_operations_add_up_to_what_the_meter_shows() -> None:
+    before = made_up_profile([RELU, ADD], "measured")
+    after, _ = refine_profile(before, STEPS, executions(RELU.key, ADD.key), PROVENANCE)
+    costs = [cost_of(after, spec).in_context for spec in (RELU, ADD)]
+    assert [cost.power for cost in costs if cost is not None] == ["scaled to the steps"] * 2
+    joules = [
+        cost.executions * cost.energy_j.median
+        for cost in costs
+        if cost is not None and cost.energy_j is not None
+    ]
+    assert sum(joules) == pytest.approx(14e-3)
+    assert "scaled to that of the steps" in after.notes[-1]
 
 
 def test_the_energy_interval_covers_the_error_of_time_and_power() -> None:
