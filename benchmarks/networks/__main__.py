@@ -50,12 +50,14 @@ release or of earlier commits; `--record` has kept their rows."""
 
 _SCHEDULE_TEXT = f"""
 The budget is {100 * SHARE:.0f} % of the peak of the step without a budget and with parameters in
-RAM. Where all parameters in RAM leave no schedule for it, they are in storage. The budget is marked
-with a star if there was none then either: it is the first of {", ".join(map(str, FACTORS))} times
+RAM. Where all parameters in RAM leave no schedule for it, they are in storage, and where whole
+layers leave none either, layers are in slices, as `solve` may cut them by itself. The budget is
+marked with a star if there was none then: it is the first of {", ".join(map(str, FACTORS))} times
 the smallest budget that `solve` names, and the peak, for which one was found.
 *In* is where parameters are between steps. *Least* is the sum of what is in RAM when the step
-begins, or that of the largest operation; no schedule needs less. *Extra energy* is relative to
-computing every operation once; energy is estimated, nominal power × time, and never measured here.
+begins, or that of the largest operation; no schedule of these operations needs less. *Extra
+energy* is relative to computing every operation once; energy is estimated, nominal power × time,
+and never measured here.
 *Gap* is the distance from the energy that is proven to be the least. *Import* is reading the file
 and deriving the backward pass; *solve* is the whole command. *Load* is the machine's load average
 over one minute.
@@ -170,6 +172,11 @@ def _schedules(rows: Sequence[Row]) -> Table:
     return Table(head, [_schedule_cells(row) for row in rows], "Schedules", _SCHEDULE_TEXT)
 
 
+def _home(row: Row) -> str:
+    home = "RAM" if row.parameters_in == "ram" else row.parameters_in
+    return f"{home}, slices" if row.is_sliced else home
+
+
 def _schedule_cells(row: Row) -> tuple[str, ...]:
     return (
         row.name,
@@ -177,7 +184,7 @@ def _schedule_cells(row: Row) -> tuple[str, ...]:
         str(row.parameters),
         size(row.peak_bytes),
         size(row.budget_bytes) + (" *" if row.is_budget_raised else ""),
-        "RAM" if row.parameters_in == "ram" else row.parameters_in,
+        _home(row),
         size(row.least_bytes),
         size(row.scheduled_peak_bytes),
         _percent(row.extra_energy),

@@ -31,12 +31,16 @@ class CommandFailed(Exception):
 
 @dataclass(frozen=True)
 class Solved:
-    """A schedule, its graph and its file, and the seconds that the command took."""
+    """A schedule, its graph and its file, and the seconds that the command took.
+
+    ``is_sliced``: whether layers were in slices.
+    """
 
     schedule: Schedule
     graph: CostedGraph
     path: Path
     seconds: float
+    is_sliced: bool
 
 
 @dataclass(frozen=True)
@@ -54,18 +58,25 @@ class Commands:
         model = ("--model", str(self.network), *adapters)
         self._call("profile", "--device", "local", *model, *quick, "--out", str(self._profile))
 
-    def solve(self, budget: str, limit_s: float, parameters_in: Place = "ram") -> Solved:
+    def solve(
+        self,
+        budget: str,
+        limit_s: float,
+        parameters_in: Place = "ram",
+        *,
+        is_sliced: bool = False,
+    ) -> Solved:
         out = self.directory / "schedule.json"
         out.unlink(missing_ok=True)
         words = ("--ram-budget", budget, "--time-limit", f"{limit_s:g}", "--out", str(out))
         words += ("--parameters-in", parameters_in)
         began = time.monotonic()
-        whole = ("--slices", "none")  # this page is about whole layers
-        self._call("solve", "--profile", str(self._profile), *whole, *words, allowed=_SOLVED)
+        words += () if is_sliced else ("--slices", "none")
+        self._call("solve", "--profile", str(self._profile), *words, allowed=_SOLVED)
         seconds = time.monotonic() - began
         schedule = Schedule.model_validate_json(out.read_bytes())
         graph = CostedGraph.model_validate_json(graph_path(out).read_bytes())
-        return Solved(schedule, graph, out, seconds)
+        return Solved(schedule, graph, out, seconds, is_sliced)
 
     def run(
         self, solved: Solved, samples: Path, steps: int, gradients: Path | None = None

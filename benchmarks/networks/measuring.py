@@ -50,7 +50,8 @@ class Row:
     """What is known about a network.
 
     ``peak_bytes`` is that of the step without a budget and with parameters in RAM, of which
-    ``resident_bytes`` are parameters. ``parameters_in`` is their home in the schedule.
+    ``resident_bytes`` are parameters. ``parameters_in`` is their home in the schedule, in which
+    layers are in slices if it ``is_sliced``.
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
     budget. ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of
@@ -66,6 +67,7 @@ class Row:
     peak_bytes: int
     resident_bytes: int
     parameters_in: Place
+    is_sliced: bool
     budget_bytes: int
     least_bytes: int
     scheduled_peak_bytes: int
@@ -139,6 +141,7 @@ def measure(case: Case, limit_s: float) -> Row:
         peak_bytes=_peak_bytes(plain),
         resident_bytes=_resident_bytes(plain),
         parameters_in=parameters_in,
+        is_sliced=solved.is_sliced,
         budget_bytes=schedule.budget.ram_bytes,
         least_bytes=least_ram_bytes(solved.graph)[0],
         scheduled_peak_bytes=schedule.peak_bytes,
@@ -190,14 +193,18 @@ def _solve(commands: Commands, limit_s: float) -> tuple[CostedGraph, Solved, Pla
     """Schedule for a share of the peak, or for the smallest budget for which one is found.
 
     Returns the graph with parameters in RAM, the schedule, and the parameters' home in it. They go
-    to storage if no schedule is found with all of them in RAM.
+    to storage if no schedule is found with all of them in RAM, and layers are cut into slices if
+    there is none with whole layers either.
     """
     solved = commands.solve(f"{SHARE:.0%}", limit_s)
     plain = solved.graph
     if solved.schedule.actions:
         return plain, solved, "ram"
-    budget_bytes = math.floor(SHARE * _peak_bytes(plain))
-    solved = commands.solve(str(budget_bytes), limit_s, "storage")
+    share = str(math.floor(SHARE * _peak_bytes(plain)))
+    solved = commands.solve(share, limit_s, "storage")
+    if solved.schedule.actions:
+        return plain, solved, "storage"
+    solved = commands.solve(share, limit_s, "storage", is_sliced=True)
     smallest_bytes = solved.schedule.smallest_ram_bytes
     budgets = ["100%"]
     if smallest_bytes is not None:
@@ -205,7 +212,7 @@ def _solve(commands: Commands, limit_s: float) -> tuple[CostedGraph, Solved, Pla
     while not solved.schedule.actions:
         if not budgets:
             raise CommandFailed("solve: found no schedule under any budget")
-        solved = commands.solve(budgets.pop(0), limit_s, "storage")
+        solved = commands.solve(budgets.pop(0), limit_s, "storage", is_sliced=True)
     return plain, solved, "storage"
 
 
