@@ -122,7 +122,8 @@ def measure(case: Case, limit_s: float) -> Row:
             module = _adapted(module, step, case.lora)
         commands = Commands(path, directory, case.lora)
         commands.profile()
-        plain, solved, parameters_in = _solve(commands, limit_s)
+        order = [op.name for op in step.ops]
+        plain, solved, parameters_in = _solve(commands, order, limit_s)
         report, gradients = _run(commands, solved, inputs, directory)
     double = pytorch.in_double(module, inputs)
     true = pytorch.step_gradients(*double)
@@ -189,15 +190,17 @@ def _listed(keys: Counter[str]) -> str:
     return ", ".join(f"{count} × `{key}`" for key, count in keys.items()) or "none"
 
 
-def _solve(commands: Commands, limit_s: float) -> tuple[CostedGraph, Solved, Place]:
+def _solve(
+    commands: Commands, order: Sequence[str], limit_s: float
+) -> tuple[CostedGraph, Solved, Place]:
     """Schedule for a share of the peak, or for the smallest budget for which one is found.
 
-    Returns the graph with parameters in RAM, the schedule, and the parameters' home in it. They go
-    to storage if no schedule is found with all of them in RAM, and layers are cut into slices if
+    Returns the graph with parameters in RAM and its ops in ``order``, the schedule, and the
+    parameters' home in it. They go to storage if no schedule is found with all of them in RAM, and layers are cut into slices if
     there is none with whole layers either.
     """
     solved = commands.solve(f"{SHARE:.0%}", limit_s)
-    plain = solved.graph
+    plain = solved.graph.in_order(order)  # the solver may have found a better one
     if solved.schedule.actions:
         return plain, solved, "ram"
     share = str(math.floor(SHARE * _peak_bytes(plain)))
