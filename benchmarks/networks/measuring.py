@@ -196,8 +196,8 @@ def _solve(
     """Schedule for a share of the peak, or for the smallest budget for which one is found.
 
     Returns the graph with parameters in RAM and its ops in ``order``, the schedule, and the
-    parameters' home in it. They go to storage if no schedule is found with all of them in RAM, and layers are cut into slices if
-    there is none with whole layers either.
+    parameters' home in it. They go to storage if no schedule is found with all of them in RAM, and
+    layers are cut into slices if there is none with whole layers either.
     """
     solved = commands.solve(f"{SHARE:.0%}", limit_s)
     plain = solved.graph.in_order(order)  # the solver may have found a better one

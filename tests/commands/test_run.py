@@ -64,7 +64,7 @@ def run(case: Solved, *options: str) -> int:
 def case(tmp_path_factory: pytest.TempPathFactory) -> Solved:
     directory = tmp_path_factory.mktemp("run")
     library = KernelLibrary(compile_library(directory, "in-tree", FLAGS))
-    case = solved(directory, library, "digits", 0.62)
+    case = solved(directory, library, "digits", 0.58)
     device = describe(
         nominal_power_w=3.0,
         toolchain={"kind": "native", "compiler": "cc", "flags": FLAGS, "matmul": "in-tree"},

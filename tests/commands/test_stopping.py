@@ -171,7 +171,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with a description of this computer and a schedule for it."""
     directory = tmp_path_factory.mktemp("board")
     library = KernelLibrary(compile_library(directory, "in-tree", FLAGS))
-    solved(directory, library, "digits", 0.62)
+    solved(directory, library, "digits", 0.58)
     device = describe(
         nominal_power_w=3.0,
         toolchain={"kind": "native", "compiler": "cc", "flags": FLAGS, "matmul": "in-tree"},

@@ -541,7 +541,7 @@ def test_a_plan_for_a_microcontroller_runs_on_this_computer_too(tmp_path: Path) 
     kernels.mkdir()
     library = KernelLibrary(compile_library(kernels, "in-tree", flags))
     compiler = "arm-none-eabi-gcc (15:14.2.rel1-1) 14.2.1 20241119"
-    case = solved(tmp_path, library, "digits", 0.62, compiler=compiler, flags=flags)
+    case = solved(tmp_path, library, "digits", 0.58, compiler=compiler, flags=flags)
     assert export(case, "--out", "project") == 0
     make(tmp_path / "project", STRICT)
     assert len(losses(train(tmp_path / "project", 2, tmp_path / "storage.bin")[0])) == 2
