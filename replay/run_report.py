@@ -129,6 +129,11 @@ def _limits(subject: Subject, replayed: Replayed) -> Iterator[str]:
             "values were compared with those of the same slices, not of whole layers: a BLAS"
             " promises no order of its sums"
         )
+    if subject.step.unrolled:
+        yield (
+            "recurrent layers are unrolled, in the unscheduled step too: sums over all steps of a"
+            " sequence are made in another order than in one layer"
+        )
     if not replayed.checks:
         yield (
             "values were not compared: the unscheduled step does not fit into the board's free"

@@ -103,6 +103,7 @@ def training_step(
         optimizer=optimizer,
         ops=with_in_place(draft.ops, draft.tensors),
         tensors=tuple(draft.tensors.values()),
+        network=network,
         file=file,
         accumulate=accumulate,
     )

@@ -21,6 +21,10 @@ one group, linear layers, sums of gradients and updates touches it: a table that
 stays whole. A layer stays whole as well if none of its operations is larger than the largest one
 outside of such layers, which no slice makes smaller.
 
+**Recurrent layers** are cut along another axis: where activations are limited, those with larger
+gates are unrolled (:mod:`networks.training.unrolling`) before anything else is cut. The promise of
+equal bits is then that of the step with unrolled layers.
+
 **The order** given to the solver is, in the backward pass, part by part: input gradient, parameter
 gradient, update. A part of the weight is then read from storage once in that pass.
 """
@@ -45,9 +49,13 @@ from networks.training.chains import (
     ranged,
     rounds,
 )
-from networks.training.channels.rewriting import cut_channels
+from networks.training.channels.rewriting import MOST_OPS, cut_channels
+from networks.training.derive import training_step
+from networks.training.home import with_parameters_in_storage
+from networks.training.network import NetworkError
 from networks.training.order import placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
+from networks.training.unrolling import unrolled
 
 _EVEN_ROWS = 8
 """Parts of more rows have a multiple of this many: matrix products are then faster."""
@@ -62,8 +70,13 @@ def sliced(whole: TrainingStep, slices: Slices) -> TrainingStep:
             or channel. Layers between parts of activations are cut together with these.
 
     Returns:
-        The step in parts, of which ``whole`` is the given step.
+        The step in parts, of which ``whole`` is the given step, with its recurrent layers unrolled.
+
+    Raises:
+        NetworkError: The parts take too many operations.
     """
+    if slices.activations is not None:
+        whole = _unrolled(whole, slices.activations)
     slice_bytes, step = slices.weights, whole
     if slices.activations is not None:
         step = cut_channels(step, slices.activations, slice_bytes)
@@ -80,6 +93,22 @@ def sliced(whole: TrainingStep, slices: Slices) -> TrainingStep:
             ops = tuple(_rewritten(ops, group, cut))
             tensors = tuple(_tensors(tensors, group, cut))
     return replace(step, ops=ops, tensors=tensors, slices=slices, whole=whole)
+
+
+def _unrolled(step: TrainingStep, part_bytes: int) -> TrainingStep:
+    network = unrolled(step.network, part_bytes)
+    if network is step.network:
+        return step
+    derived = training_step(network, step.optimizer, step.file, step.accumulate)
+    if len(derived.ops) > MOST_OPS:
+        raise NetworkError(
+            f"{step.title}: recurrent layers whose gates have at most {part_bytes} bytes take"
+            f" {len(derived.ops)} operations, and at most {MOST_OPS} can be solved",
+            remedy="choose larger slices",
+        )
+    if step.parameters_in == "storage":
+        derived = with_parameters_in_storage(derived)
+    return replace(step, ops=derived.ops, tensors=derived.tensors, network=network, unrolled=True)
 
 
 def joined(

@@ -15,6 +15,7 @@ from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from devices.quantities import Slices
 from networks.kinds import Optimizer, Place, TensorKind
+from networks.training.network import Network
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -160,7 +161,9 @@ class TrainingStep:
     them. ``accumulate`` is the number of parts of the batch, each of which has inputs of its own.
     ``slices`` limits parts of weights and activations; None if all are whole. With ``codecs``, the
     backward pass reads codes of some activations (:mod:`networks.training.codecs`). ``whole`` is
-    the same step without parts and codes; None if it has neither.
+    the same step without parts and codes; None if it has neither. Recurrent layers that are
+    ``unrolled`` have values of their own, and are so in ``whole``, too. ``network`` is what the
+    step was derived from.
     """
 
     name: str
@@ -168,6 +171,7 @@ class TrainingStep:
     optimizer: Optimizer
     ops: tuple[StepOp, ...]
     tensors: tuple[StepTensor, ...]
+    network: Network = field(compare=False, repr=False)
     parameters_in: Place = "ram"
     file: NetworkFile | None = None
     loss: Loss | None = None
@@ -176,6 +180,7 @@ class TrainingStep:
     lora: str | None = None
     adapters: tuple[Adapter, ...] = ()
     slices: Slices | None = None
+    unrolled: bool = False
     codecs: bool = False
     whole: TrainingStep | None = None
 

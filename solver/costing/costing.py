@@ -379,6 +379,8 @@ def _notes(
             f"weights are in parts of at most {weights} bytes{of_activations}: bounds hold for"
             " these parts"
         )
+    if step.unrolled:
+        yield "recurrent layers are unrolled: bounds hold for this number of steps in each"
     if step.codecs:
         yield "the backward pass reads codes of some activations: bounds hold for steps with them"
     if profile.operations:

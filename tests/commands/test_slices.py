@@ -82,13 +82,15 @@ def test_activations_in_parts_run_with_the_values_of_whole_layers(tmp_path: Path
         assert not [name for name in found if "[" in name]
 
 
-def test_files_of_a_users_network_have_whole_tensors(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slices", ["256", "256:600"])
+def test_files_of_a_users_network_have_whole_tensors(slices: str, tmp_path: Path) -> None:
+    """With activations in parts, its recurrent layers are unrolled."""
     shutil.copy(EXPORTED / "keywords.pt2", tmp_path)
     with np.load(EXPORTED / "keywords.npz") as recorded:
         arrays = dict(recorded)
     samples = {key.removeprefix("input."): arrays[key] for key in arrays if "input." in key}
     np.savez(tmp_path / "samples.npz", **samples)
-    model = ("--device", "local", "--model", "keywords.pt2", "--slices", "256")
+    model = ("--device", "local", "--model", "keywords.pt2", "--slices", slices)
     assert command(tmp_path, "profile", *model, *QUICK) == 0
     budget = ("--parameters-in", "storage", "--ram-budget", "100%", "--time-limit", "8")
     assert command(tmp_path, "solve", "--profile", "local", *budget, "--out", "net.json") == 0
@@ -98,6 +100,8 @@ def test_files_of_a_users_network_have_whole_tensors(tmp_path: Path) -> None:
     report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
     assert all(check.identical for check in report.values)
     assert report.losses == pytest.approx([float(arrays["loss"])], rel=1e-5)
+    is_unrolled = [limit for limit in report.limits if "recurrent layers are unrolled" in limit]
+    assert bool(is_unrolled) == (":" in slices)
     assert report.held_out is not None
     found = load_file(tmp_path / "gradients.safetensors")
     for name, gradient in found.items():
