@@ -65,7 +65,8 @@ over one minute.
 
 _VALUES_TEXT = f"""
 The scheduled step is run {STEPS} times on the same samples with SGD. *Values* are identical if the
-checksums of loss, gradients and parameters equal those of the unscheduled step, after each step.
+checksums of loss, gradients and parameters equal those of the unscheduled step, after each step
+(of the GRU in slices: those of the unscheduled step whose recurrent layer is unrolled likewise).
 *Gradients* is the largest relative norm, over all parameters, of the first step's difference from
 PyTorch in float64; beside it the same of PyTorch in float32. *Losses* is the largest relative
 difference of a loss from PyTorch's (float32, eager) over all steps; beside it the same of
