@@ -49,10 +49,9 @@ from networks.training.chains import (
     ranged,
     rounds,
 )
-from networks.training.channels.rewriting import MOST_OPS, cut_channels
+from networks.training.channels.rewriting import cut_channels
 from networks.training.derive import training_step
 from networks.training.home import with_parameters_in_storage
-from networks.training.network import NetworkError
 from networks.training.order import placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
 from networks.training.unrolling import unrolled
@@ -100,12 +99,6 @@ def _unrolled(step: TrainingStep, part_bytes: int) -> TrainingStep:
     if network is step.network:
         return step
     derived = training_step(network, step.optimizer, step.file, step.accumulate)
-    if len(derived.ops) > MOST_OPS:
-        raise NetworkError(
-            f"{step.title}: recurrent layers whose gates have at most {part_bytes} bytes take"
-            f" {len(derived.ops)} operations, and at most {MOST_OPS} can be solved",
-            remedy="choose larger slices",
-        )
     if step.parameters_in == "storage":
         derived = with_parameters_in_storage(derived)
     return replace(step, ops=derived.ops, tensors=derived.tensors, network=network, unrolled=True)

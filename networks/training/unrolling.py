@@ -17,11 +17,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devices.operation import ELEMENT_BYTES, OpSpec
-from networks.training.network import GATES, Layer, Network, Value
+from networks.training.network import GATES, Layer, Network, NetworkError, Value
 
 _RECURRENT = frozenset(f"{cell}.forward" for cell in GATES)
 _COPY = "strided_copy.forward"
 _AXES = range(6)
+
+_MOST_PARTS = 800
+"""Most layers that recurrent ones become; the search for schedules takes too long with more, as
+each has about twelve operations in a step."""
 
 
 def unrolled(network: Network, part_bytes: int) -> Network:
@@ -35,20 +39,35 @@ def unrolled(network: Network, part_bytes: int) -> Network:
     Returns:
         The forward pass with more layers, of the same parameters and inputs; the network itself if
         no gates are larger.
+
+    Raises:
+        NetworkError: There would be too many layers.
     """
     most_steps: dict[int, int] = {}
     for layer in network.layers:
-        if layer.spec.kind in _RECURRENT:
+        if _is_recurrent(layer):
             steps = layer.spec.attributes["steps"]
             step_bytes = layer.reads[0].elements * ELEMENT_BYTES // steps
             most = max(1, part_bytes // step_bytes)
             most_steps[steps] = min(most, most_steps.get(steps, most))
     if all(most >= steps for steps, most in most_steps.items()):
         return network
+    long = [layer.spec.attributes["steps"] for layer in network.layers if _is_recurrent(layer)]
+    parts = sum(math.ceil(steps / most_steps[steps]) for steps in long)
+    if parts > _MOST_PARTS:
+        raise NetworkError(
+            f"{network.name}: gates of at most {part_bytes} bytes make {parts} layers of"
+            f" {len(long)} recurrent ones, and at most {_MOST_PARTS} can be solved",
+            remedy="choose larger slices",
+        )
     found = Network(network.name, network.batch)
     found.inputs, found.loss, found.one = network.inputs, network.loss, network.one
     found.layers = _Unrolling(network, most_steps).layers()
     return found
+
+
+def _is_recurrent(layer: Layer) -> bool:
+    return layer.spec.kind in _RECURRENT
 
 
 @dataclass(frozen=True)
@@ -173,7 +192,7 @@ class _Unrolling:
 
     def _ranges(self, layer: Layer) -> list[_Range]:
         """The steps of each layer that stands for a recurrent one, in the order of time."""
-        if layer.spec.kind not in _RECURRENT:
+        if not _is_recurrent(layer):
             return []
         a = layer.spec.attributes
         steps, most = a["steps"], self._most_steps[a["steps"]]
@@ -197,7 +216,8 @@ class _Unrolling:
         if not readers or layer.spec.attributes.get("final_cell"):
             return ranges
         read = {part for reader in readers for part in self._steps_read(reader, layout, ranges)}
-        return ranges[: 1 + max(map(ranges.index, read))]
+        last = max(number for number, part in enumerate(ranges) if part in read)
+        return ranges[: last + 1]
 
     def _steps_read(
         self, reader: Layer, layout: _Layout, ranges: Sequence[_Range]
