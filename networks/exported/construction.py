@@ -101,6 +101,7 @@ class Construction:
         """Statistics that an operation updates, as the last one leaves them."""
         self.booleans: set[str] = set()
         """Inputs and buffers that are true or false."""
+        self._truths: dict[str, Value] = {}
         self._layers: set[str] = set()
         self._indices: set[str] = set()
         self._converted: dict[tuple[str, bool], Value] = {}
@@ -402,16 +403,27 @@ class Construction:
         """Append an operation and return its first output. ``part`` names one of several.
 
         Whole numbers of an input become real ones where they are computed with, and these become
-        indices where an operation takes such.
+        indices where an operation takes such. What is true of an input becomes 1, and what is false
+        0, but in a mask of scores.
         """
         reads = tuple(
-            self._as_taken(node, spec, operand, value)
+            self._as_taken(node, spec, operand, self._as_number(node, operand, value))
             for operand, value in zip(spec.reads, reads, strict=True)
         )
+        return self._append(node, spec, reads, shape=shape, scalars=scalars, part=part)
+
+    def _append(
+        self,
+        node: Node,
+        spec: OpSpec,
+        reads: tuple[Value, ...],
+        *,
+        shape: tuple[int, ...] | None,
+        scalars: Mapping[str, float] | None,
+        part: str,
+    ) -> Value:
         learns = any(each.trained or each.name in self._learning for each in reads)
-        for operand, value in zip(spec.reads, reads, strict=True):
-            if value.name in self.booleans and operand.role != "mask":
-                raise Unsupported(f"it computes with {value.name}, which is true or false")
+        for value in reads:
             if value.name in self.draws:
                 raise Unsupported(
                     f"it computes with {value.name}, which is drawn at random or empty",
@@ -424,6 +436,18 @@ class Construction:
         elif learns:
             self._learning.update(value.name for value in self.network.layers[-1].writes)
         return output
+
+    def _as_number(self, node: Node, operand: Operand, value: Value) -> Value:
+        """An operand that is true or false as 1 or 0: the input is 0 where true, else -inf."""
+        if value.name not in self.booleans or operand.role == "mask":
+            return value
+        made = self._truths.get(value.name)
+        if made is None:
+            spec = OpSpec.of("equal_number.forward", elements=value.elements)
+            zero, shape = {"number": 0.0}, value.shape
+            made = self._append(node, spec, (value,), shape=shape, scalars=zero, part="truth")
+            self._truths[value.name] = made
+        return Value(made.name, value.shape, made.kind)
 
     def _as_taken(self, node: Node, spec: OpSpec, operand: Operand, value: Value) -> Value:
         """The operand as real numbers or as indices, whichever the operation takes."""

@@ -60,6 +60,8 @@ TRAINABLE = [
     "weighted",
     "computed_indices",
     "norm_twice",
+    "compared",
+    "each_row",
     "filled",
 ]
 

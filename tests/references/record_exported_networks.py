@@ -715,6 +715,27 @@ class Weighted(nn.Module):
         return loss + f.binary_cross_entropy_with_logits(y, few, pos_weight=self.weights)
 
 
+class EachRow(nn.Module):
+    """Losses of each row, of which those that count are averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+        self.register_buffer("weights", torch.tensor([0.2, 1.5, 1.0, 0.5, 2.5]))
+
+    def forward(self, x: Tensor, labels: Tensor, some: Tensor, target: Tensor) -> Tensor:
+        f, y, none = functional, self.layer(x), "none"
+        real = (some >= 0).float()
+        loss = (f.cross_entropy(y, some, ignore_index=-1, reduction=none) * real).sum() / real.sum()
+        loss = loss + (f.cross_entropy(y, labels, self.weights, reduction=none) ** 2).mean()
+        smooth = f.cross_entropy(y, some, ignore_index=-1, label_smoothing=0.2, reduction=none)
+        loss = loss + smooth.sum() + f.cross_entropy(y, target.softmax(1), reduction=none).mean()
+        grid = y.reshape(2, 2, 5).transpose(1, 2)
+        each = f.cross_entropy(grid, labels.reshape(2, 2), ignore_index=2, reduction=none)
+        loss = loss + each.square().sum()
+        return loss + f.nll_loss(f.log_softmax(y, 1), labels, self.weights, reduction=none).mean()
+
+
 class ComputedIndices(nn.Module):
     """Positions, masks and labels that are computed from tokens, as language models do."""
 
@@ -749,6 +770,28 @@ class ComputedIndices(nn.Module):
         return f.cross_entropy(logits, following) + f.cross_entropy(
             logits, following, ignore_index=1
         )
+
+
+class Compared(nn.Module):
+    """Comparisons of tensors with tensors and numbers, and what is made of true and false."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer = nn.Embedding(9, 6), nn.Linear(6, 6)
+        self.register_buffer("edges", torch.tensor([-0.5, 0.0, 0.25, 0.5, 1.0, -1.0]))
+
+    def forward(self, tokens: Tensor, lengths: Tensor, seen: Tensor, labels: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1])
+        inside = (places[None] < lengths[:, None]) & ~(tokens == 5) | seen
+        first = (tokens <= 2) ^ (tokens >= lengths[:, None])
+        x = self.table(tokens)
+        y = self.layer(x)
+        y = torch.where(y > self.edges, y * 1.5, y * 0.5)
+        y = torch.where((x > 0) & (y <= 0.75), x, y) + (x >= y).float() * y
+        y = y.masked_fill(first[..., None], 0.5) + seen[..., None] * x
+        y = torch.where(torch.logical_or(tokens, tokens != lengths[:, None])[..., None], y, x)
+        y = (y * inside[..., None].to(y.dtype)).sum(1) / lengths[:, None].clamp(min=1)
+        return functional.cross_entropy(y, labels) + (y < -0.1).sum() * y.mean()
 
 
 class Filled(nn.Module):
@@ -884,11 +927,25 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
             torch.randn(4, 5),
         ),
     ),
+    "each_row": (
+        EachRow,
+        lambda: (
+            *(torch.randn(4, 6), torch.tensor([4, 1, 2, 0]), torch.tensor([-1, 1, 4, -1])),
+            torch.randn(4, 5),
+        ),
+    ),
     "computed_indices": (
         ComputedIndices,
         lambda: (
             torch.tensor([[3, 5, 7, 2, 1, 1], [4, 10, 3, 3, 0, 9]]),
             torch.tensor([[1, 1, 0, 1, 1, 1], [1, 0, 0, 1, 1, 1]]),
+        ),
+    ),
+    "compared": (
+        Compared,
+        lambda: (
+            torch.tensor([[1, 5, 2, 3, 8], [0, 0, 7, 5, 4], [2, 4, 4, 4, 1]]),
+            *(torch.tensor([3, 5, 2]), torch.rand(3, 5) < 0.3, _indices(6, 3)),
         ),
     ),
     "filled": (Filled, lambda: (torch.randn(2, 2, 5, 4), _indices(11, 2, 4))),

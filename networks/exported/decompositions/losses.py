@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from networks.exported.decompositions.functions import norm
 from networks.exported.decompositions.parts import Decomposition, Parts
 from networks.exported.program import Node, Program, Reference
@@ -152,22 +154,29 @@ def is_before_likelihood(node: Node, program: Program) -> bool:
         isinstance(axis, int)
         and axis % count == (1 if count > 1 else 0)
         and name not in program.outputs
-        and all(each.target == "aten.nll_loss_nd.default" for each in readers)
+        and all(
+            each.target == "aten.nll_loss_nd.default" and each.arguments.get("reduction") != _NONE
+            for each in readers
+        )
     )
 
 
 def _cross_entropy(p: Parts) -> None:
     """With smoothed labels, with probabilities as the target, or a sum over rows.
 
-    Weights of classes and labels that are ignored belong to one operation.
+    Weights of classes and labels that are ignored belong to one operation, but in a loss of each
+    row.
     """
     x, target = p.operand(), p.operand("target")
     smoothing, shape = p.number("label_smoothing", 0.0), p.shape(x)
     reduction = p.number("reduction", _MEAN)
     has_labels = not p.is_float(target)
-    if reduction == _NONE or (has_labels and not smoothing and _takes_mean(p)):
-        return
     axis = 1 if len(shape) > 1 else 0
+    if reduction == _NONE:
+        _of_each_row(p, _log_probabilities(p, x, axis), axis)
+        return
+    if has_labels and not smoothing and _takes_mean(p):
+        return
     is_weighted = p.has("weight") or p.number("ignore_index", _IGNORED_LABEL) != _IGNORED_LABEL
     if has_labels and is_weighted:
         _sum_of_rows(p)
@@ -192,6 +201,34 @@ def _cross_entropy(p: Parts) -> None:
         every = p.add("sum.default", (), self=logarithms)
         loss = p.pair("add", loss, p.scaled(every, -smoothing * total / classes))
     p.end(loss)
+
+
+def _of_each_row(p: Parts, logarithms: Reference, axis: int) -> None:
+    """Loss of each row: less the logarithms, times the share of each class in the target."""
+    target, shape = p.operand("target"), p.shape(logarithms)
+    classes, smoothing = shape[axis], p.number("label_smoothing", 0.0)
+    across = (classes, *(1 for _ in shape[axis + 1 :]))
+    shares, ignored = target, None
+    if not p.is_float(target):
+        ignored = p.number("ignore_index", _IGNORED_LABEL)
+        apart = p.reshaped(target, (*shape[:axis], 1, *shape[axis + 1 :]))
+        shares = p.pair("eq", apart, p.constant(np.arange(classes, dtype="f4").reshape(across)))
+    if smoothing:
+        shares = p.raised(p.scaled(shares, 1 - smoothing), smoothing / classes)
+    if p.has("weight"):
+        shares = p.pair("mul", shares, p.reshaped(p.operand("weight"), across))
+    loss = p.of("neg", p.total(p.pair("mul", logarithms, shares), (axis,)))
+    if ignored is not None and (smoothing or 0 <= ignored < classes):
+        loss = p.pair("mul", loss, p.add("ne.Scalar", p.shape(target), self=target, other=ignored))
+    p.end(loss)
+
+
+def _likelihood(p: Parts) -> None:
+    if p.number("reduction", _MEAN) == _NONE:
+        x = p.operand()
+        _of_each_row(p, x, 1 if len(p.shape(x)) > 1 else 0)
+    else:
+        _sum_of_rows(p)
 
 
 def _sum_of_rows(p: Parts) -> None:
@@ -225,7 +262,7 @@ LOSSES: Mapping[str, Decomposition] = {
     "binary_cross_entropy_with_logits.default": _binary_cross_entropy_with_logits,
     "log_softmax.int": _log_softmax,
     "cross_entropy_loss.default": _cross_entropy,
-    "nll_loss_nd.default": _sum_of_rows,
+    "nll_loss_nd.default": _likelihood,
     "kl_div.default": _divergence,
 }
 """By ATen's name without ``aten.``."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from networks.exported.construction import Operation
 from networks.exported.operations.arithmetic import ARITHMETIC
 from networks.exported.operations.attention import ATTENTION
+from networks.exported.operations.comparisons import COMPARISONS
 from networks.exported.operations.draws import DRAWS
 from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.filling import FILLING
@@ -25,6 +26,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **VIEWS,
     **ELEMENTWISE,
     **ARITHMETIC,
+    **COMPARISONS,
     **WINDOWS,
     **PARAMETERS,
     **JOINING,

@@ -18,7 +18,7 @@ from networks.exported.operations.elementwise import all_of, applied, elementwis
 from networks.exported.operations.whole_numbers import opposite
 from networks.exported.operations.windows import global_average_pool
 from networks.exported.patterns import rms_norm, rotary
-from networks.exported.program import BOOL, INT64, Node
+from networks.exported.program import INT64, Node
 from networks.exported.views import View
 from networks.training.network import Value
 
@@ -38,16 +38,16 @@ def _sum(c: Construction, node: Node, alpha: float) -> None:
     if right is not None:
         if raise_draws(c, node, alpha * right):
             return
-        result = _plus(c, node, c.view(node, "self"), alpha * right)
+        result = plus(c, node, c.view(node, "self"), alpha * right)
     elif left is not None:
-        result = _plus(c, node, _times(c, node, c.view(node, "other"), alpha), left)
+        result = plus(c, node, times(c, node, c.view(node, "other"), alpha), left)
     else:
         turned = rotary(c, node) if alpha == 1 else None
         if turned is not None:
             c.bind(node, turned)
             return
-        other = _times(c, node, c.view(node, "other"), alpha)
-        result = _pairwise(c, node, "add", c.view(node, "self"), other)
+        other = times(c, node, c.view(node, "other"), alpha)
+        result = pairwise(c, node, "add", c.view(node, "self"), other)
     c.bind(node, result)
 
 
@@ -56,7 +56,7 @@ def _reversed_subtract(c: Construction, node: Node) -> None:
     if number is None:
         raise Unsupported("its other operand is a tensor", "a - b")
     alpha = c.plain(node, "alpha", 1.0)
-    c.bind(node, _plus(c, node, _times(c, node, c.view(node, "self"), -alpha), number))
+    c.bind(node, plus(c, node, times(c, node, c.view(node, "self"), -alpha), number))
 
 
 def _multiply(c: Construction, node: Node) -> None:
@@ -66,24 +66,17 @@ def _multiply(c: Construction, node: Node) -> None:
         c.bind(node, dropped)
     elif right is not None:
         if not scale_draws(c, node, right):
-            c.bind(node, _times(c, node, c.view(node, "self"), right))
+            c.bind(node, times(c, node, c.view(node, "self"), right))
     elif left is not None:
-        c.bind(node, _times(c, node, c.view(node, "other"), left))
+        c.bind(node, times(c, node, c.view(node, "other"), left))
     else:
         normed = rms_norm(c, node)
         c.bind(
             node,
-            _pairwise(c, node, "multiply", c.view(node, "self"), c.view(node, "other"))
+            pairwise(c, node, "multiply", c.view(node, "self"), c.view(node, "other"))
             if normed is None
             else normed,
         )
-
-
-def _both(c: Construction, node: Node) -> None:
-    """1 where both operands are true."""
-    if c.meta(node).dtype != BOOL:
-        raise Unsupported("it computes with the bits of numbers")
-    c.bind(node, _pairwise(c, node, "multiply", c.view(node, "self"), c.view(node, "other")))
 
 
 def _divide(c: Construction, node: Node) -> None:
@@ -93,17 +86,17 @@ def _divide(c: Construction, node: Node) -> None:
         raise Unsupported("it divides by 0")
     if divisor is not None:
         if not scale_draws(c, node, 1 / divisor):
-            c.bind(node, _times(c, node, c.view(node, "self"), 1 / divisor))
+            c.bind(node, times(c, node, c.view(node, "self"), 1 / divisor))
         return
     inverse = applied(c, node, "reciprocal.forward", c.view(node, "other"), part="inverse")
     if numerator is not None:
-        c.bind(node, _times(c, node, inverse, numerator))
+        c.bind(node, times(c, node, inverse, numerator))
     else:
-        c.bind(node, _pairwise(c, node, "multiply", c.view(node, "self"), inverse))
+        c.bind(node, pairwise(c, node, "multiply", c.view(node, "self"), inverse))
 
 
 def _negate(c: Construction, node: Node) -> None:
-    c.bind(node, _times(c, node, c.view(node, "self"), -1.0))
+    c.bind(node, times(c, node, c.view(node, "self"), -1.0))
 
 
 _POWERS = {2.0: "square", 0.5: "square_root", -0.5: "reciprocal_root", -1.0: "reciprocal"}
@@ -116,7 +109,7 @@ def _power(c: Construction, node: Node) -> None:
         c.bind_copy(node, x)
     elif exponent == 3:
         square = applied(c, node, "square.forward", x, part="square")
-        c.bind(node, _pairwise(c, node, "multiply", x, square))
+        c.bind(node, pairwise(c, node, "multiply", x, square))
     elif exponent in _POWERS:
         c.bind(node, applied(c, node, f"{_POWERS[exponent]}.forward", x))
     else:
@@ -131,8 +124,8 @@ def _prelu(c: Construction, node: Node) -> None:
     assert slopes is not None, "axes of size 1 can be added and left out"
     scalars = {"lowest": -float(np.finfo(np.float32).max), "highest": 0.0}
     negative = applied(c, node, "clamp.forward", x, scalars=scalars, part="negative")
-    change = _pairwise(c, node, "multiply", negative, _plus(c, node, slopes, -1.0))
-    c.bind(node, _pairwise(c, node, "add", x, change))
+    change = pairwise(c, node, "multiply", negative, plus(c, node, slopes, -1.0))
+    c.bind(node, pairwise(c, node, "add", x, change))
 
 
 def _fill_masked(c: Construction, node: Node) -> None:
@@ -161,10 +154,10 @@ def _chosen_where(c: Construction, node: Node, shown: View, one: str, other: str
             terms.append(_selected(c, node, c.view(node, name), chosen))
         elif number:
             most = float(np.finfo(np.float32).max)
-            terms.append(_times(c, node, chosen, max(-most, min(number, most))))
+            terms.append(times(c, node, chosen, max(-most, min(number, most))))
     if len(terms) < 2:
-        return c.expanded(terms[0] if terms else _times(c, node, shown, 0.0), c.meta(node).shape)
-    return _pairwise(c, node, "add", *terms)
+        return c.expanded(terms[0] if terms else times(c, node, shown, 0.0), c.meta(node).shape)
+    return pairwise(c, node, "add", *terms)
 
 
 def _chosen(c: Construction, node: Node, mask: NDArray[Any], one: str, other: str) -> View:
@@ -181,7 +174,7 @@ def _chosen(c: Construction, node: Node, mask: NDArray[Any], one: str, other: st
     if numbers.any():
         terms.append(c.new_constant(node, "numbers", numbers))
     first, *rest = terms
-    return _pairwise(c, node, "add", first, rest[0]) if rest else first
+    return pairwise(c, node, "add", first, rest[0]) if rest else first
 
 
 def _selected(c: Construction, node: Node, view: View, shown: View) -> View:
@@ -198,20 +191,22 @@ def _selected(c: Construction, node: Node, view: View, shown: View) -> View:
     return view.of(c.layer(node, spec, (view.value, small), shape=view.value.shape, part="shown"))
 
 
-def _plus(c: Construction, node: Node, view: View, number: float) -> View:
+def plus(c: Construction, node: Node, view: View, number: float) -> View:
+    """Append a sum with a number."""
     if number == 0:
         return view
     return applied(c, node, "add_number.forward", view, scalars={"addend": number}, part="sum")
 
 
-def _times(c: Construction, node: Node, view: View, number: float) -> View:
+def times(c: Construction, node: Node, view: View, number: float, part: str = "scaled") -> View:
+    """Append a product with a number."""
     if number == 1:
         return view
     scalars = {"factor": number}
-    return applied(c, node, "multiply_number.forward", view, scalars=scalars, part="scaled")
+    return applied(c, node, "multiply_number.forward", view, scalars=scalars, part=part)
 
 
-def _pairwise(c: Construction, node: Node, family: str, left: View, right: View) -> View:
+def pairwise(c: Construction, node: Node, family: str, left: View, right: View) -> View:
     """Append the sum or product of two tensors, of which one may be repeated along axes.
 
     Elements are taken in the order in which the larger tensor is stored.
@@ -310,7 +305,6 @@ ARITHMETIC: Mapping[str, Operation] = {
     **dict.fromkeys(("sub.Tensor", "sub.Scalar"), _subtract),
     "rsub.Scalar": _reversed_subtract,
     **dict.fromkeys(("mul.Tensor", "mul.Scalar"), _multiply),
-    **dict.fromkeys(("logical_and.default", "bitwise_and.Tensor", "__and__.Tensor"), _both),
     **dict.fromkeys(("div.Tensor", "div.Scalar", "div.Tensor_mode"), _divide),
     "neg.default": _negate,
     "pow.Tensor_Scalar": _power,

@@ -118,10 +118,9 @@ def _converted(c: Construction, node: Node) -> None:
     """
     view = c.subject(node)
     before, after = c.program.tensors[node.reads[0]], c.meta(node)
-    is_input = view.value.name in c.booleans
     if before.dtype == after.dtype:
         c.bind_copy(node, view)
-    elif is_input or after.dtype not in _COMPUTED[before.dtype == FLOAT32]:
+    elif after.dtype not in _COMPUTED[before.dtype == FLOAT32]:
         raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
     elif after.dtype == BOOL:
         c.bind(node, as_truth(c, node, view))

@@ -10,32 +10,13 @@ import math
 from collections.abc import Mapping
 
 from devices.operation import OpSpec
-from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.construction import Construction, Operation
 from networks.exported.operations.elementwise import all_of, applied
 from networks.exported.program import Node
 from networks.exported.views import View
 
 
-def _equal(c: Construction, node: Node) -> None:
-    c.bind(node, _is(c, node, c.view(node, "self"), _compared(c, node)))
-
-
-def _not_equal(c: Construction, node: Node) -> None:
-    c.bind(node, opposite(c, node, _is(c, node, c.view(node, "self"), _compared(c, node))))
-
-
-def _not(c: Construction, node: Node) -> None:
-    c.bind(node, _is(c, node, c.view(node, "self"), 0.0))
-
-
-def _compared(c: Construction, node: Node) -> float:
-    number = c.number(node, "other")
-    if number is None:
-        raise Unsupported("it compares two tensors", "a comparison with a number")
-    return number
-
-
-def _is(c: Construction, node: Node, view: View, number: float) -> View:
+def is_number(c: Construction, node: Node, view: View, number: float) -> View:
     """1 where the tensor is the number, else 0; no gradient flows through it."""
     found = applied(c, node, "equal_number.forward", view, scalars={"number": number})
     c.network.stop_gradient()
@@ -52,7 +33,7 @@ def opposite(c: Construction, node: Node, view: View) -> View:
 
 def as_truth(c: Construction, node: Node, view: View) -> View:
     """1 where the tensor is not 0, else 0."""
-    return opposite(c, node, _is(c, node, view, 0.0))
+    return opposite(c, node, is_number(c, node, view, 0.0))
 
 
 def _cumulative_sum(c: Construction, node: Node) -> None:
@@ -76,8 +57,5 @@ def _cumulative_sum(c: Construction, node: Node) -> None:
 
 
 WHOLE_NUMBERS: Mapping[str, Operation] = {
-    **dict.fromkeys(("eq.Scalar", "eq.Tensor"), _equal),
-    **dict.fromkeys(("ne.Scalar", "ne.Tensor"), _not_equal),
-    **dict.fromkeys(("logical_not.default", "bitwise_not.default"), _not),
     "cumsum.default": _cumulative_sum,
 }
