@@ -28,6 +28,11 @@ SHAPE_ONLY = frozenset(
 """Operations that read only the shape of their tensor."""
 
 
+def is_foldable(operation: str) -> bool:
+    """Whether the results of an operation can be computed if it reads constants alone."""
+    return operation in _FUNCTIONS
+
+
 def computed(
     operation: str, arguments: Arguments, shape: tuple[int, ...], dtype: Any
 ) -> Array | None:

@@ -30,6 +30,8 @@ from networks.training.step import NetworkFile
 MOST_NODES = 100_000
 """Nodes of the largest graph."""
 
+_SLICE = "aten.slice.Tensor"  # one without elements may be joined with others
+
 
 def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, NetworkFile]:
     """Read a network that returns its loss, or predictions that ``loss`` turns into one.
@@ -158,7 +160,7 @@ def _map(construction: Construction, node: Node) -> Refusal | None:
         return None
     try:
         for name in node.outputs:
-            _require_size(construction.program, name)
+            _require_size(construction.program, name, may_be_empty=node.target == _SLICE)
         (operation or _unknown)(construction, node)
     except (Unsupported, OperationError, NetworkError) as error:
         construction.set_unknown(node)
@@ -179,9 +181,10 @@ def _operation(node: Node) -> str:
     return f"{name.removesuffix('_') if node.is_in_place else name}.{overload}"
 
 
-def _require_size(program: Program, name: str) -> None:
+def _require_size(program: Program, name: str, *, may_be_empty: bool) -> None:
     shape = program.tensors[name].shape
-    if math.prod(shape) == 0 or math.prod(shape) * ELEMENT_BYTES > np.iinfo(np.int64).max:
+    is_empty = math.prod(shape) == 0 and not may_be_empty
+    if is_empty or math.prod(shape) * ELEMENT_BYTES > np.iinfo(np.int64).max:
         raise Unsupported(f"its result has shape {shape}")
 
 

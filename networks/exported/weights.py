@@ -15,12 +15,13 @@ from pydantic import ValidationError
 from devices.documents.explain import explain
 from networks.exported.archive import Archive, Folder
 from networks.exported.errors import ExportError
-from networks.exported.program import BOOL, FLOAT32, INT64, TensorMeta, meta_of
+from networks.exported.program import BOOL, FLOAT32, INT32, INT64, TensorMeta, meta_of
 from networks.exported.schema import WeightsDocument
 
 NUMPY: Mapping[int, np.dtype[Any]] = {
     FLOAT32: np.dtype("<f4"),
     INT64: np.dtype("<i8"),
+    INT32: np.dtype("<i4"),
     BOOL: np.dtype("?"),
 }
 """Element types that can be read."""

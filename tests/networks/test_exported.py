@@ -61,6 +61,7 @@ TRAINABLE = [
     "computed_indices",
     "norm_twice",
     "compared",
+    "compositions",
     "each_row",
     "filled",
 ]

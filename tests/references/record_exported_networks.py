@@ -715,6 +715,58 @@ class Weighted(nn.Module):
         return loss + f.binary_cross_entropy_with_logits(y, few, pos_weight=self.weights)
 
 
+class Compositions(nn.Module):
+    """Functions, extremes and rearrangements that consist of other operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+        self.register_buffer("bounds", torch.tensor([-0.5, 0.0, 0.25, 0.5, 1.0, -1.0]))
+
+    def forward(self, x: Tensor, last: Tensor, labels: Tensor) -> Tensor:
+        f, y = functional, self.layer(x)
+        z = y.abs() + 1
+        z = torch.log1p(z) + torch.log2(z) + torch.log10(z) + z**1.5 + z**-4 + y**5 + 2**y
+        z = (
+            z
+            + torch.expm1(y)
+            + torch.lerp(y, x, 0.3)
+            + torch.hypot(y, x)
+            + torch.logit(y.sigmoid())
+        )
+        z = z + f.hardshrink(y, 0.1) + f.softshrink(y) + f.threshold(y, 0.1, 2.0) + y * y.sign()
+        z = z + torch.maximum(y, x) + torch.minimum(y, x) + y.clamp(min=self.bounds) + z**x
+        z = z * (y > 0).any(-1, keepdim=True) + y * (y > -2).all(-1, keepdim=True)
+        z = z + y.amax((1, 2), keepdim=True) + y.amin(1, keepdim=True) + y.max(2, keepdim=True)[0]
+        z = z + torch.logsumexp(y, 1, keepdim=True) + (y == y.max()).float() * y
+        z = z + y.argmax(1, keepdim=True) * y + y.min(1)[1][:, None] * y
+        z = z + f.adaptive_max_pool1d(y, 3).repeat_interleave(2, 2) + y.flip(1, 2)
+        z = z + f.adaptive_max_pool2d(y[:, None], 2).repeat_interleave(3, 3)[:, 0].tile(1, 2, 1)
+        z = (
+            z
+            + y.unfold(1, 2, 2).movedim(3, 2).reshape(2, 4, 6)
+            + torch.var_mean(y, 1, keepdim=True)[1]
+        )
+        square = y @ y.transpose(1, 2)
+        z = z + (square.tril() @ x + square.triu(1) @ x) + square.diagonal(1, 1, 2).sum()
+        z = (
+            z
+            + f.pad(y, (1, 0), mode="reflect")[:, :, 1:]
+            + f.pad(y, (0, 2), mode="replicate")[:, :, 2:]
+        )
+        z = (
+            z
+            + f.pad(y, (1, 2), mode="circular")[:, :, 3:]
+            + f.interpolate(y, 4).sum(2, keepdim=True)
+        )
+        z = z + f.interpolate(y[:, None], size=(3, 4)).sum()
+        z = z + f.interpolate(y, 9, mode="linear")[:, :, 2:8]
+        z = z + f.one_hot(last, 6)[:, None] * y
+        z = torch.cat((z[..., :6], z[..., 6:]), -1)
+        chosen = z[torch.arange(2), last] + z[torch.arange(2), last - 4]
+        return f.cross_entropy(self.head(chosen * 0.01), labels)
+
+
 class EachRow(nn.Module):
     """Losses of each row, of which those that count are averaged."""
 
@@ -926,6 +978,10 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
             *(torch.randn(4, 6), torch.tensor([4, 1, 2, 0]), torch.tensor([-1, 1, 4, -1])),
             torch.randn(4, 5),
         ),
+    ),
+    "compositions": (
+        Compositions,
+        lambda: (torch.randn(2, 4, 6), torch.tensor([3, 1]), _indices(3, 2)),
     ),
     "each_row": (
         EachRow,

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from networks.exported.decompositions.parts import Decomposition, Parts, Shape
+from networks.exported.decompositions.places import PADDING, padded_with_elements
 from networks.exported.program import Argument, Reference
 
 _SELU = 1.6732632423543772, 1.0507009873554805
@@ -78,8 +79,11 @@ def _variance(p: Parts) -> None:
     correction = p.number("correction", p.number("unbiased", 1.0))
     if count <= correction:
         return
-    apart = p.pair("sub", x, p.total(x, axes, mean=True, keep=True))
+    mean = p.total(x, axes, mean=True, keep=True)
+    apart = p.pair("sub", x, mean)
     found = p.scaled(p.total(p.of("square", apart), axes, keep=keep), 1 / (count - correction))
+    if len(p.node.outputs) > 1:
+        p.end(mean if keep else p.reshaped(mean, p.shape(found)), output=1)
     p.end(p.of("sqrt", found) if p.node.target.startswith("aten.std") else found)
 
 
@@ -248,13 +252,13 @@ def _inside(before: int, after: int, kernel: int, stride: int, pad: int) -> NDAr
 
 def _pad(p: Parts) -> None:
     """Numbers other than zero at the sides are joined with the tensor."""
+    mode = p.node.arguments.get("mode", "constant")
+    if mode in PADDING:
+        p.end(padded_with_elements(p, str(mode), "pad"))
+        return
     x, stated, value = p.operand(), p.node.arguments.get("pad"), p.number("value", 0.0)
     sides = [each for each in stated if isinstance(each, int)] if isinstance(stated, tuple) else []
-    if (
-        value == 0
-        or min(sides, default=-1) < 0
-        or p.node.arguments.get("mode", "constant") != ("constant")
-    ):
+    if value == 0 or min(sides, default=-1) < 0 or mode != "constant":
         return
     count = len(p.shape(x))
     for number, size in enumerate(sides):
@@ -282,7 +286,7 @@ FUNCTIONS: Mapping[str, Decomposition] = {
     ),
     **{
         f"{name}.{overload}": _variance
-        for name in ("var", "std")
+        for name in ("var", "std", "var_mean", "std_mean")
         for overload in ("default", "dim", "correction")
     },
     "expand_as.default": _expanded_as,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
+from networks.exported.decompositions.extremes import largest
 from networks.exported.decompositions.functions import norm
 from networks.exported.decompositions.parts import Decomposition, Parts
 from networks.exported.program import Node, Program, Reference
@@ -124,18 +123,7 @@ def _binary_cross_entropy_with_logits(p: Parts) -> None:
 
 def _log_probabilities(p: Parts, x: Reference, axis: int) -> Reference:
     """x - m - log(sum(exp(x - m))) along an axis, where no gradient flows through the maximum m."""
-    shape = p.shape(x)
-    order = (*(each for each in range(len(shape)) if each != axis), axis)
-    back = tuple(order.index(each) for each in range(len(shape)))
-    rows = math.prod(shape) // shape[axis]
-    image = p.reshaped(p.permuted(x, order), (1, rows, 1, shape[axis]))
-    window = (1, shape[axis])
-    largest = p.add(
-        *("max_pool2d.default", (1, rows, 1, 1)), self=image, kernel_size=window, stride=window
-    )
-    apart = tuple(1 if each == axis else shape[each] for each in order)
-    largest = p.permuted(p.reshaped(p.of("detach", largest), apart), back)
-    lower = p.pair("sub", x, largest)
+    lower = p.pair("sub", x, p.of("detach", largest(p, x, (axis,), keep=True)))
     return p.pair("sub", lower, p.of("log", p.total(p.of("exp", lower), (axis,), keep=True)))
 
 
@@ -212,7 +200,7 @@ def _of_each_row(p: Parts, logarithms: Reference, axis: int) -> None:
     if not p.is_float(target):
         ignored = p.number("ignore_index", _IGNORED_LABEL)
         apart = p.reshaped(target, (*shape[:axis], 1, *shape[axis + 1 :]))
-        shares = p.pair("eq", apart, p.constant(np.arange(classes, dtype="f4").reshape(across)))
+        shares = p.pair("eq", apart, p.constant(p.places(classes).astype("f4").reshape(across)))
     if smoothing:
         shares = p.raised(p.scaled(shares, 1 - smoothing), smoothing / classes)
     if p.has("weight"):

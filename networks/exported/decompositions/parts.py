@@ -11,25 +11,42 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from networks.exported.program import FLOAT32, Argument, Node, Program, Reference, TensorMeta
+from networks.exported.program import (
+    FLOAT32,
+    INT32,
+    INT64,
+    Argument,
+    Node,
+    Program,
+    Reference,
+    TensorMeta,
+)
 
 Shape: TypeAlias = tuple[int, ...]
 
 
+MOST_PLACES = 2**24
+"""Most places that are stated one by one."""
+
+
 class Incomplete(Exception):
-    """The node lacks a tensor; mapping it as it is says which."""
+    """The node lacks a tensor, or is too large; it is mapped as it is, and refused by its name."""
 
 
 class Parts:
     """The nodes of which ``node`` consists; the methods append them, and return their results."""
 
-    def __init__(self, node: Node, program: Program, learned: Set[str]) -> None:
-        """Begin without parts; ``learned`` are the tensors that depend on parameters."""
+    def __init__(self, node: Node, program: Program, learned: Set[str], varying: Set[str]) -> None:
+        """Begin without parts.
+
+        ``learned`` are the tensors that depend on parameters, ``varying`` those that may be another
+        in another step.
+        """
         self.node = node
         self.nodes: list[Node] = []
         self.tensors: dict[str, TensorMeta] = {}
         self.numbers: dict[str, NDArray[Any]] = {}
-        self._program, self._learned = program, learned
+        self._program, self._learned, self._varying = program, learned, varying
 
     # --- operands -----------------------------------------------------------------------------
 
@@ -44,6 +61,15 @@ class Parts:
         """Whether an optional tensor is given."""
         return isinstance(self.node.arguments.get(name), Reference)
 
+    def has_number(self, name: str) -> bool:
+        """Whether an optional number is given."""
+        return isinstance(self.node.arguments.get(name), int | float)
+
+    def is_read(self, output: int) -> bool:
+        """Whether anything reads one of the node's results."""
+        name = self.node.outputs[output]
+        return name in self._program.outputs or any(name in n.reads for n in self._program.nodes)
+
     def number(self, name: str, default: float) -> float:
         """A number among the arguments."""
         found = self.node.arguments.get(name)
@@ -57,6 +83,13 @@ class Parts:
             return tuple(range(count))
         return tuple(axis % count for axis in stated if isinstance(axis, int))
 
+    def sizes(self, name: str, count: int) -> Shape:
+        """Sizes along some axes, of which one may stand for all."""
+        found = self.node.arguments.get(name)
+        stated = found if isinstance(found, tuple) else (found,)
+        sizes = tuple(each for each in stated if isinstance(each, int))
+        return sizes * count if len(sizes) == 1 else sizes
+
     def axis(self, name: str, x: Reference, default: int) -> int:
         """One axis of a tensor among the arguments."""
         return int(self.number(name, default)) % max(1, len(self.shape(x)))
@@ -68,6 +101,14 @@ class Parts:
     def is_fixed(self, x: Reference) -> bool:
         """Whether no gradient flows through a tensor."""
         return x.name not in self._learned
+
+    def varies(self, x: Reference) -> bool:
+        """Whether an operand may be another in another step."""
+        return x.name in self._varying
+
+    def is_whole(self, x: Reference) -> bool:
+        """Whether the elements of an operand are whole numbers."""
+        return self._program.tensors[x.name].dtype in {INT32, INT64}
 
     def is_float(self, x: Reference) -> bool:
         """Whether the elements of an operand are numbers that can be trained with."""
@@ -102,7 +143,10 @@ class Parts:
         return x if addend == 0 else self.add("add.Scalar", self.shape(x), self=x, other=addend)
 
     def pair(self, name: str, left: Reference, right: Reference) -> Reference:
-        """Append ``add``, ``sub``, ``mul`` or ``div`` of tensors, which may be repeated."""
+        """Append ``add``, ``mul``, ``gt`` or another operation on pairs of elements.
+
+        Tensors may be repeated.
+        """
         sizes = zip_longest(self.shape(left)[::-1], self.shape(right)[::-1], fillvalue=1)
         shape = tuple(max(each) for each in sizes)[::-1]
         return self.add(f"{name}.Tensor", shape, self=left, other=right)
@@ -128,13 +172,35 @@ class Parts:
         shape = tuple(self.shape(x)[axis] for axis in order)
         return self.add("permute.default", shape, self=x, dims=tuple(order))
 
+    def compared(self, name: str, x: Reference, number: float) -> Reference:
+        """Append ``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge`` of each element and a number."""
+        return self.add(f"{name}.Scalar", self.shape(x), self=x, other=number)
+
+    @staticmethod
+    def places(count: int) -> NDArray[np.int64]:
+        """Whole numbers from 0 on.
+
+        Raises:
+            Incomplete: There are too many.
+        """
+        if not 0 <= count <= MOST_PLACES:
+            raise Incomplete
+        return np.arange(count)
+
+    def taken(self, x: Reference, axis: int, places: NDArray[np.int64]) -> Reference:
+        """Append the elements at some places along an axis."""
+        shape = list(self.shape(x))
+        shape[axis] = len(places)
+        index = self.constant(places)
+        return self.add("index_select.default", tuple(shape), self=x, dim=axis, index=index)
+
     def slice(self, x: Reference, axis: int, start: int, end: int) -> Reference:
         """Append some of the elements along an axis."""
         shape = list(self.shape(x))
         shape[axis] = end - start
         return self.add("slice.Tensor", tuple(shape), self=x, dim=axis, start=start, end=end)
 
-    def constant(self, numbers: NDArray[np.float32]) -> Reference:
+    def constant(self, numbers: NDArray[Any]) -> Reference:
         """Numbers that the program does not state."""
         name = f"{self.node.outputs[0]}.constant{len(self.numbers) + 1}"
         meta = self._program.tensors[self.node.outputs[0]]
@@ -145,9 +211,9 @@ class Parts:
         self.numbers[name] = numbers
         return Reference(name)
 
-    def end(self, result: Reference) -> None:
-        """State which tensor is the node's result."""
-        self._append("alias.default", {"self": result}, self.node.outputs[0])
+    def end(self, result: Reference, output: int = 0) -> None:
+        """State which tensor is the node's result, or one of several."""
+        self._append("alias.default", {"self": result}, self.node.outputs[output])
 
     def _append(self, target: str, arguments: Mapping[str, Argument], output: str) -> None:
         node = self.node

@@ -113,8 +113,8 @@ def _power(c: Construction, node: Node) -> None:
     elif exponent in _POWERS:
         c.bind(node, applied(c, node, f"{_POWERS[exponent]}.forward", x))
     else:
-        allowed = ", ".join(map(str, (1, 3, *_POWERS)))
-        raise Unsupported(f"its exponent is {node.arguments.get('exponent')}", f"one of {allowed}")
+        why = f"its exponent is {node.arguments.get('exponent')}"
+        raise Unsupported(why, "one from -64 to 64, but not 0")
 
 
 def _prelu(c: Construction, node: Node) -> None:

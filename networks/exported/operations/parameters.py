@@ -226,8 +226,21 @@ def _flat(sizes: tuple[int, ...], indices: Sequence[NDArray[Any] | None]) -> NDA
 
 
 def _index_select(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
-    c.bind(node, _take(c, node, view, c.axis(node, view), c.constant_of(node, "index")))
+    view, known = c.view(node, "self"), c.constant_of(node, "index")
+    axis = c.axis(node, view)
+    if known is not None:
+        c.bind(node, _take(c, node, view, axis, known))
+        return
+    order = (axis, *(each for each in range(len(view.shape)) if each != axis))
+    stored, indices = c.stored(node, view.permuted(order)), c.value(node, "index")
+    count, *rest = stored.shape
+    features = math.prod(rest)
+    table = Value(stored.name, (count, features), stored.kind, stored.trained)
+    spec = OpSpec.of(
+        "embedding.forward", rows=indices.elements, vocabulary=count, features=features
+    )
+    rows = View.whole(c.layer(node, spec, (indices, table), shape=(indices.elements, *rest)))
+    c.bind(node, rows.permuted((*range(1, axis + 1), 0, *range(axis + 1, len(view.shape)))))
 
 
 def _gather(c: Construction, node: Node) -> None:
