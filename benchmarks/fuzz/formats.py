@@ -253,6 +253,16 @@ def _take_frames(path: Path) -> None:
     assert found == Decoder().feed(b"".join(map(encode, found))), "a frame is not read back"
 
 
+def _graph_of(network: Path) -> Format:
+    return Format(
+        "graph.json",
+        networks.member(network, GRAPH),
+        _dump_json,
+        networks.take_member(network, GRAPH),
+        102,
+    )
+
+
 FORMATS: Mapping[str, Format] = {
     "device/1": Format("board.yaml", _devices, _dump_yaml, _take_device),
     "device-profile/1": Format("profile.yaml", _profiles, _dump_yaml, _take_profile),
@@ -260,11 +270,13 @@ FORMATS: Mapping[str, Format] = {
     "schedule/2": Format("schedule.json", _schedules, _dump_json, _take_schedule),
     "replay/1": Format("replay.json", _reports, _dump_json, _take_report),
     "sweep/1": Format("sweep.json", _sweeps, _dump_json, _take_sweep),
-    "exported graph": Format(
-        "graph.json", networks.member(GRAPH), _dump_json, networks.take_member(GRAPH), 102
-    ),
+    "exported graph": _graph_of(networks.VIEWS),
+    "exported compositions": _graph_of(networks.COMPOSITIONS),
     "exported weights": Format(
-        "weights.json", networks.member(WEIGHTS), _dump_json, networks.take_member(WEIGHTS)
+        "weights.json",
+        networks.member(networks.VIEWS, WEIGHTS),
+        _dump_json,
+        networks.take_member(networks.VIEWS, WEIGHTS),
     ),
     "exported archive": Format("net.pt2", networks.archives, None, networks.take_bytes, 102),
     "ONNX graph": Format("net.json", onnx_files.graphs, _dump_json, onnx_files.take_graph, 102),

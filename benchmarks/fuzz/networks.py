@@ -11,32 +11,35 @@ from networks.models import build_model
 from networks.training.initial import initial_values
 from tests.support.paths import REFERENCES
 
-_NETWORK = REFERENCES / "exported" / "views.pt2"
+VIEWS, COMPOSITIONS = (
+    REFERENCES / "exported" / f"{name}.pt2" for name in ("views", "compositions")
+)
 GRAPH, WEIGHTS = "models/model.json", "data/weights/model_weights_config.json"
 
 
 @cache
-def _members() -> Mapping[str, bytes]:
-    with zipfile.ZipFile(_NETWORK) as archive:
+def _members(network: Path) -> Mapping[str, bytes]:
+    with zipfile.ZipFile(network) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def _name(ending: str) -> str:
-    return next(name for name in _members() if name.endswith(ending))
+def _name(network: Path, ending: str) -> str:
+    return next(name for name in _members(network) if name.endswith(ending))
 
 
-def member(ending: str) -> Callable[[], Sequence[str]]:
+def member(network: Path, ending: str) -> Callable[[], Sequence[str]]:
     """Return a function that reads a JSON document of the archive."""
-    return lambda: [_members()[_name(ending)].decode()]
+    return lambda: [_members(network)[_name(network, ending)].decode()]
 
 
-def take_member(ending: str) -> Callable[[Path], None]:
+def take_member(network: Path, ending: str) -> Callable[[Path], None]:
     """Return a function that reads a network of which one document is at a path."""
 
     def take(path: Path) -> None:
         changed = path.with_suffix(".pt2")
         with zipfile.ZipFile(changed, "w") as archive:
-            for name, content in {**_members(), _name(ending): path.read_bytes()}.items():
+            own = {_name(network, ending): path.read_bytes()}
+            for name, content in {**_members(network), **own}.items():
                 archive.writestr(name, content)
         take_archive(changed)
 
@@ -45,7 +48,7 @@ def take_member(ending: str) -> Callable[[Path], None]:
 
 def archives() -> Sequence[str]:
     """The archive, a character for each byte."""
-    return [_NETWORK.read_bytes().decode("latin-1")]
+    return [VIEWS.read_bytes().decode("latin-1")]
 
 
 def take_archive(path: Path) -> None:
