@@ -167,6 +167,7 @@ def test_c_is_changed_in_small_steps(statement: str, expected: set[str]) -> None
     assert found == {source.replace(statement, each) for each in expected}
 
 
+@pytest.mark.slow
 def test_c_mutants_with_compiler_warnings_are_rejected(toy: Path, tmp_path: Path) -> None:
     source = 'int f(const char *a, int b);\nint g(void);\nint g(void) { return f("", 1); }\n'
     (toy / "toy.c").write_text(source, encoding="utf-8")
