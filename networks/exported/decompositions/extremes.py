@@ -27,17 +27,13 @@ def largest(p: Parts, x: Reference, axes: Shape, *, keep: bool) -> Reference:
     return p.reshaped(found, tuple(left))
 
 
-def log_of_sum(p: Parts, x: Reference, axes: Shape, *, keep: bool) -> Reference:
-    """Append m + log(sum(exp(x - m))) along axes, where no gradient flows through the maximum m."""
+def _log_of_sum(p: Parts) -> None:
+    """m + log(sum(exp(x - m))), where no gradient flows through the maximum m."""
+    x, keep = p.operand(), bool(p.number("keepdim", 0))
+    axes = p.axes("dim", x)
     most = p.of("detach", largest(p, x, axes, keep=True))
     total = p.of("log", p.total(p.of("exp", p.pair("sub", x, most)), axes, keep=keep))
-    shape = p.shape(total)
-    return p.pair("add", total, most if keep else p.reshaped(most, shape))
-
-
-def _log_of_sum(p: Parts) -> None:
-    x = p.operand()
-    p.end(log_of_sum(p, x, p.axes("dim", x), keep=bool(p.number("keepdim", 0))))
+    p.end(p.pair("add", total, p.reshaped(most, p.shape(total))))
 
 
 def _extremes(sign: float) -> Decomposition:
@@ -90,25 +86,22 @@ def _first_place(p: Parts, x: Reference, axis: int, *, keep: bool) -> Reference:
 
 
 def _adaptive_pool(axes: int) -> Decomposition:
-    """Maxima of equal parts of the last axes."""
+    """Maxima of equal parts of the last axes, whose places nothing reads."""
 
     def appended(p: Parts) -> None:
         x = p.operand()
-        *outer, _ = shape = p.shape(x)
+        outer, before = p.shape(x)[:-axes], p.shape(x)[-axes:]
         wanted = p.sizes("output_size", axes)
-        before = shape[-axes:]
-        if len(p.node.outputs) > 1 and p.is_read(1):
+        pairs = list(zip(before, wanted, strict=True))
+        if any(size % parts for size, parts in pairs) or (len(p.node.outputs) > 1 and p.is_read(1)):
             return
-        if any(size % parts for size, parts in zip(before, wanted, strict=True)):
-            return
-        window = tuple(size // parts for size, parts in zip(before, wanted, strict=True))
-        window = (1,) * (2 - axes) + window
-        outer = list(shape[:-axes])
-        image = (1, math.prod(outer), *(1,) * (2 - axes), *before)
-        result = (1, math.prod(outer), *(1,) * (2 - axes), *wanted)
+        ones = (1,) * (2 - axes)  # one axis is that of images of height 1
+        window = (*ones, *(size // parts for size, parts in pairs))
+        leading = (1, math.prod(outer), *ones)
+        image = p.reshaped(x, (*leading, *before))
         found = p.add(
-            *("max_pool2d.default", result),
-            self=p.reshaped(x, image),
+            *("max_pool2d.default", (*leading, *wanted)),
+            self=image,
             kernel_size=window,
             stride=window,
         )

@@ -39,12 +39,8 @@ def _tiled(p: Parts) -> None:
 def _windows(p: Parts) -> None:
     """Every window of an axis, whose elements are along a new last axis."""
     x = p.operand()
-    axis, size, step = (
-        p.axis("dimension", x, 0),
-        int(p.number("size", 1)),
-        int(p.number("step", 1)),
-    )
-    shape = p.shape(x)
+    axis, shape = p.axis("dimension", x, 0), p.shape(x)
+    size, step = int(p.number("size", 1)), int(p.number("step", 1))
     count = (shape[axis] - size) // step + 1
     number = p.places(count * size)
     taken = p.taken(x, axis, number // size * step + number % size)
