@@ -116,7 +116,9 @@ def _sliced(a: Arguments, _: object) -> Any:
 
 
 def _selected(a: Arguments, _: object) -> Any:
-    return np.take(a["self"], a["index"], axis=a["dim"])
+    """A view, as what is set in it is set in the whole."""
+    first = a["dim"] % a["self"].ndim
+    return a["self"][(*(slice(None),) * first, a["index"], ...)]
 
 
 def _indexed(a: Arguments, _: object) -> Any:
@@ -200,6 +202,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     **dict.fromkeys(("full.default", "full_like.default", "new_full.default"), _full),
     "scalar_tensor.default": lambda a, _: a["s"],
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), _range),
+    **dict.fromkeys(("eye.default", "eye.m"), lambda _, shape: np.eye(shape[0], shape[1])),
     "linspace.default": lambda a, _: np.linspace(a["start"], a["end"], a["steps"]),
     **dict.fromkeys(_SAME, _unary(lambda x: x)),
     **dict.fromkeys(_COPIES, _unary(np.copy)),

@@ -27,7 +27,7 @@ from networks.exported.program import (
     TensorMeta,
     Unreadable,
 )
-from networks.exported.views import Merged, View
+from networks.exported.views import PARTS, Merged, View
 from networks.exported.weights import NUMPY, Arrays
 from networks.training.network import Network, Value
 
@@ -102,6 +102,7 @@ class Construction:
         self.booleans: set[str] = set()
         """Inputs and buffers that are true or false."""
         self._truths: dict[str, Value] = {}
+        self._changeable: set[str] = set()
         self._layers: set[str] = set()
         self._indices: set[str] = set()
         self._converted: dict[tuple[str, bool], Value] = {}
@@ -196,12 +197,21 @@ class Construction:
             return tuple(self._known(part) for part in argument)
         return argument
 
-    def begin_to_compute(self, node: Node, name: str) -> None:
-        """Let a constant, and all views of its numbers, be tensors that operations may change."""
-        base = self._constants[name]
+    def begin_to_compute(self, node: Node) -> None:
+        """Let the constant that a node changes in place be a tensor, and all its views.
+
+        Numbers of the file stay constants, which nothing may change.
+        """
+        name = next(iter(node.reads), "")
+        base = self.constant(name)
+        if not node.is_in_place or base is None or not base.flags.writeable:
+            return
         while isinstance(base.base, np.ndarray):
             base = base.base
-        value = self.new_constant(node, "constant", base).value
+        key, kept = f"constants.{node.name}.changed", np.array(base, np.float32, order="C")
+        self.kept_constants[key] = kept
+        self._changeable.add(key)
+        value = Value(key, kept.shape, "parameter")
         makers = {output: each for each in self.program.nodes for output in each.outputs}
         start = base.__array_interface__["data"][0]
         for other, numbers in list(self._constants.items()):
@@ -546,6 +556,9 @@ class Construction:
             if node.is_in_place and self.has_gradient(self.subject(node)):
                 raise Unsupported("it changes a tensor in place without a gradient (torch.no_grad)")
             views = tuple(self.detached(node, view) for view in views)
+        if node.target.removeprefix("aten.") not in PARTS:  # such as a product with 1
+            read = {self.views[name].value.name for name in node.reads if name in self.views}
+            self.maybe_copied.update(read.intersection(view.value.name for view in views))
         if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
@@ -556,7 +569,7 @@ class Construction:
         changed = overwritten.value.name
         if changed == result.value.name:
             return
-        if overwritten.value.kind != "activation":
+        if overwritten.value.kind != "activation" and changed not in self._changeable:
             raise Unsupported(f"it changes the {overwritten.value.kind} {changed}")
         if not overwritten.has_all or result.strides != overwritten.strides:
             raise Unsupported("it changes a part of a tensor in place", "its form not in place")

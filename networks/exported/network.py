@@ -161,6 +161,8 @@ def _map(construction: Construction, node: Node) -> Refusal | None:
     try:
         for name in node.outputs:
             _require_size(construction.program, name, may_be_empty=node.target == _SLICE)
+        if operation is not None:
+            construction.begin_to_compute(node)
         (operation or _unknown)(construction, node)
     except (Unsupported, OperationError, NetworkError) as error:
         construction.set_unknown(node)

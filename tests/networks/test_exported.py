@@ -60,6 +60,7 @@ TRAINABLE = [
     "weighted",
     "computed_indices",
     "norm_twice",
+    "filled_constants",
     "compared",
     "compositions",
     "each_row",
@@ -437,6 +438,8 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
     [
         ("changed_copy", "changes a tensor in place, and another that may be a copy is read later"),
         ("merged_in_place", "changes a tensor in place, and another that may be a copy is read"),
+        ("same_in_place", "changes a tensor in place, and another that may be a copy is read"),
+        ("filled_reshaped", "changes a tensor in place, and another that may be a copy is read"),
     ],
 )
 def test_a_program_whose_meaning_would_change_is_refused(name: str, why: str) -> None:

@@ -29,6 +29,7 @@ STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "changed_copy", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
+    *("same_in_place", "filled_reshaped"),
 }
 
 
@@ -918,6 +919,59 @@ class MergedInPlace(nn.Module):
         return functional.cross_entropy(rows + x.flatten(0, 1), labels)
 
 
+class FilledConstants(nn.Module):
+    """Tensors of equal numbers, of which parts are set, one of them after another was read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, padded: Tensor, labels: Tensor) -> Tensor:
+        h = self.layer(x)
+        first, second = torch.zeros(2, 4, 6), torch.zeros(2, 4, 6)
+        y = h + first
+        second[:, 0], second[:, 1:3] = h[:, 0], 2.0
+        turned = torch.ones(2, 4, 6)
+        turned.transpose(1, 2)[:, 0] = h[:, :, 0]
+        turned.view(2, 24)[:, 5] = h[:, 0, 1]
+        rows = torch.zeros(2, 4, 6)
+        rows[0] = h[0]
+        rows[1] = rows[0] * 2
+        seen, steps = torch.ones(4, 4), torch.arange(6.0)
+        seen[0, 1], seen[2, 3:], steps[2] = 0, 0, 5
+        scores = (y @ y.transpose(1, 2) * seen).masked_fill(torch.eye(4, dtype=torch.bool), -1e4)
+        hidden = torch.zeros_like(padded, dtype=torch.float).masked_fill_(padded, -torch.inf)
+        y = (scores + hidden[:, None]).softmax(-1) @ (y * steps + second + turned) + rows + first
+        return functional.cross_entropy(self.out(y.mean(1)), labels)
+
+
+class SameInPlace(nn.Module):
+    """A product with 1, which is a copy in PyTorch, and the same tensor here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        y = (x * 1).clamp_(min=0)
+        return functional.cross_entropy(x * y, labels)
+
+
+class FilledReshaped(nn.Module):
+    """Elements of a reshaped tensor are set, which may be a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        all_rows = torch.zeros(2, 2, 4)
+        all_rows.reshape(4, 4)[0] = x[0]
+        return functional.cross_entropy(x + all_rows.view(4, 4), labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1006,6 +1060,16 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     ),
     "filled": (Filled, lambda: (torch.randn(2, 2, 5, 4), _indices(11, 2, 4))),
     "random_paths": (RandomPaths, lambda: (torch.randn(4, 4, 6, 6), _indices(3, 4))),
+    "filled_constants": (
+        FilledConstants,
+        lambda: (
+            torch.randn(2, 4, 6),
+            torch.tensor([[0, 0, 0, 1], [0, 1, 1, 0]]).bool(),
+            _indices(3, 2),
+        ),
+    ),
+    "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
+    "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
 }
 

@@ -213,7 +213,7 @@ class Parts:
 
     def end(self, result: Reference, output: int = 0) -> None:
         """State which tensor is the node's result, or one of several."""
-        self._append("alias.default", {"self": result}, self.node.outputs[output])
+        self._append("clone.default", {"self": result}, self.node.outputs[output])
 
     def _append(self, target: str, arguments: Mapping[str, Argument], output: str) -> None:
         node = self.node

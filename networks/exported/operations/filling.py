@@ -15,19 +15,9 @@ from networks.exported.construction import (
     copied_elements,
 )
 from networks.exported.program import FLOAT32, INT64, Node
-from networks.exported.views import View
+from networks.exported.views import PARTS, View
 from networks.training.network import Value
 
-_PARTS = frozenset(
-    {
-        *("slice.Tensor", "select.int", "view.default", "transpose.int", "permute.default"),
-        *("unsqueeze.default", "squeeze.dim", "squeeze.default", "squeeze.dims", "t.default"),
-        *("alias.default", "detach.default", "unbind.int", "split.Tensor", "chunk.default"),
-        *("split_with_sizes.default", "expand.default", "unflatten.int", "fill_.Scalar"),
-        *("zero_.default", "copy_.default", "fill_.Tensor"),
-    }
-)
-"""Operations whose results are views of the first operand in PyTorch."""
 _PERHAPS_PARTS = frozenset(
     {"reshape.default", "flatten.using_ints", "contiguous.default", "to.dtype"}
 )
@@ -63,12 +53,8 @@ def _copy(c: Construction, node: Node) -> None:
 
 def _changed_view(c: Construction, node: Node) -> View:
     c.subject(node)  # a tensor, or it raises
-    name = node.reads[0]
-    known = c.constant(name)
     if not node.is_in_place or c.meta(node).dtype not in {FLOAT32, INT64}:
         raise Unsupported("it sets elements of a tensor that is neither float32 nor int64")
-    if known is not None and known.flags.writeable:
-        c.begin_to_compute(node, name)
     view = c.subject(node)
     if view.value.kind == "input" or 0 in view.strides:
         raise Unsupported(f"it changes the {view.value.kind} {view.value.name}")
@@ -112,7 +98,7 @@ def _rebind(c: Construction, node: Node, view: View, changed: Value) -> None:
         if base == root:
             c.views[name] = c.views[name].of(changed)
             c.overwritten.add(name)
-        elif name in later and _perhaps_part(c, base):
+        elif name in later and (_perhaps_part(c, base) or _perhaps_part(c, root)):
             raise Unsupported(
                 "it changes a tensor in place, and another that may be a copy is read later",
                 "its form not in place",
@@ -124,7 +110,7 @@ def _rebind(c: Construction, node: Node, view: View, changed: Value) -> None:
 def _root(c: Construction, name: str) -> str:
     """The tensor of which one is a view in PyTorch."""
     maker = c.maker.get(name)
-    while maker is not None and maker.target.removeprefix("aten.") in _PARTS:
+    while maker is not None and maker.target.removeprefix("aten.") in PARTS:
         name = maker.reads[0]
         maker = c.maker.get(name)
     return name
