@@ -192,7 +192,7 @@ def _cross_entropy(p: Parts) -> None:
 
 
 def _of_each_row(p: Parts, logarithms: Reference, axis: int) -> None:
-    """Loss of each row: less the logarithms, times the share of each class in the target."""
+    """Loss of each row: minus the sum of logarithm times share in the target over the classes."""
     target, shape = p.operand("target"), p.shape(logarithms)
     classes, smoothing = shape[axis], p.number("label_smoothing", 0.0)
     across = (classes, *(1 for _ in shape[axis + 1 :]))
@@ -201,6 +201,10 @@ def _of_each_row(p: Parts, logarithms: Reference, axis: int) -> None:
         ignored = p.number("ignore_index", _IGNORED_LABEL)
         apart = p.reshaped(target, (*shape[:axis], 1, *shape[axis + 1 :]))
         shares = p.pair("eq", apart, p.constant(p.places(classes).astype("f4").reshape(across)))
+        if not smoothing:  # other classes may have the probability 0
+            logarithms = p.add(
+                "where.ScalarOther", shape, condition=shares, self=logarithms, other=0.0
+            )
     if smoothing:
         shares = p.raised(p.scaled(shares, 1 - smoothing), smoothing / classes)
     if p.has("weight"):
