@@ -29,7 +29,7 @@ SHAPE_ONLY = frozenset(
 
 
 def is_foldable(operation: str) -> bool:
-    """Whether the results of an operation can be computed if it reads constants alone."""
+    """Whether this module knows how to compute an operation on constants."""
     return operation in _FUNCTIONS
 
 

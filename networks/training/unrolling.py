@@ -83,7 +83,7 @@ class _Range:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How sequences lie in memory: [batch, steps, …], or else [steps, batch, …]."""
+    """Order of sequences: [batch, steps, …] with ``batch_first``, else [steps, batch, …]."""
 
     batch: int
     steps: int
@@ -239,14 +239,14 @@ class _Unrolling:
         state: dict[str, Value] = {}
         *earlier, last = self._read[layer.name]
         for part in earlier:
-            done = self._some_steps(layer, layout, part, state, {"final_cell": 1})
+            done = self._some_steps(layer, layout, part, state, is_last=False)
             outputs[part] = done["output"]
             state = {
                 "initial_hidden": self._last_hidden(layer, layout.of(part), part, outputs[part])
             }
             if "final_cell" in done:
                 state["initial_cell"] = done["final_cell"]
-        outputs[last] = self._some_steps(layer, layout, last, state, {})["output"]
+        outputs[last] = self._some_steps(layer, layout, last, state, is_last=True)["output"]
         whole = layer.writes[0]
         in_order = dict(sorted(outputs.items(), key=lambda item: item[0].first))
         self._in_parts[whole.name] = _InParts(whole, layer.name, layout, in_order)
@@ -257,17 +257,18 @@ class _Unrolling:
         layout: _Layout,
         part: _Range,
         state: Mapping[str, Value],
-        wanted: Mapping[str, int],
+        *,
+        is_last: bool,
     ) -> dict[str, Value]:
         """Append the layer for some steps, from a state on; returns its results by role.
 
-        ``wanted`` are flags of results that the layer has for the next one. The last one has the
-        final cell of the whole layer, if there is one.
+        Layers of an LSTM hand their final cell on; the last one has that of the whole layer, if
+        that is read.
         """
-        known = layer.spec.attributes
-        flags = {**dict.fromkeys(state, 1), **wanted}
-        changed = {name: flag for name, flag in flags.items() if name in known}
-        spec = OpSpec.of(layer.spec.kind, **{**known, "steps": part.steps, **changed})
+        attributes = {**layer.spec.attributes, **dict.fromkeys(state, 1), "steps": part.steps}
+        if "final_cell" in attributes and not is_last:
+            attributes["final_cell"] = 1
+        spec = OpSpec.of(layer.spec.kind, **attributes)
         read = {
             operand.role: value
             for operand, value in zip(layer.spec.reads, layer.reads, strict=True)
@@ -277,7 +278,7 @@ class _Unrolling:
             operand.role: Value(f"{layer.name}{part}.{operand.role}", operand.shape, "activation")
             for operand in spec.writes
         }
-        if not wanted:
+        if is_last:
             roles = [operand.role for operand in layer.spec.writes]
             kept = dict(zip(roles, layer.writes, strict=True))
             written |= {role: kept[role] for role in ("final_cell",) if role in written}

@@ -110,7 +110,7 @@ def assert_close(found: Values, expected: Values) -> None:
 def test_gradients_of_unrolled_layers_are_those_of_pytorch(
     name: str, part_bytes: int, library: KernelLibrary
 ) -> None:
-    """Of layers over layers, in both directions, with initial states and cells."""
+    """The networks have layers over layers, both directions, initial states, and cells."""
     step = sliced(build_model(str(EXPORTED / f"{name}.pt2")), Slices(WHOLE_WEIGHTS, part_bytes))
     assert step.whole is not None
     assert step.unrolled

@@ -141,7 +141,7 @@ def _classes(p: Parts) -> None:
 
 
 def _count(p: Parts) -> tuple[Reference, int]:
-    """How many elements along the axes are not 0, and how many there are."""
+    """Number of elements along the axes that are not 0, and that of all elements."""
     x = p.operand()
     axes = p.axes("dim", x)
     size = math.prod(p.shape(x)[axis] for axis in axes)

@@ -76,7 +76,7 @@ def _place(sign: float) -> Decomposition:
 
 
 def _first_place(p: Parts, x: Reference, axis: int, *, keep: bool) -> Reference:
-    """Of n places, those of maxima count n, n - 1, … 1, the others 0: n less the largest."""
+    """Each maximum has its distance from the end, n - i; the first place is n less the largest."""
     size = p.shape(x)[axis]
     most = p.pair("eq", x, largest(p, x, (axis,), keep=True))
     across = (size, *(1 for _ in p.shape(x)[axis + 1 :]))

@@ -251,7 +251,7 @@ def _inside(before: int, after: int, kernel: int, stride: int, pad: int) -> NDAr
 
 
 def _pad(p: Parts) -> None:
-    """Numbers other than zero at the sides are joined with the tensor."""
+    """Padding with other numbers than zeros, or with the tensor's own elements."""
     mode = p.node.arguments.get("mode", "constant")
     if mode in PADDING:
         p.end(padded_with_elements(p, str(mode), "pad"))

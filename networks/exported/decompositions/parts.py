@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from networks.exported.constants import MOST_ELEMENTS
 from networks.exported.program import (
     FLOAT32,
     INT32,
@@ -25,10 +26,6 @@ from networks.exported.program import (
 Shape: TypeAlias = tuple[int, ...]
 
 
-MOST_PLACES = 2**24
-"""Most places that are stated one by one."""
-
-
 class Incomplete(Exception):
     """The node lacks a tensor, or is too large; it is mapped as it is, and refused by its name."""
 
@@ -39,8 +36,8 @@ class Parts:
     def __init__(self, node: Node, program: Program, learned: Set[str], varying: Set[str]) -> None:
         """Begin without parts.
 
-        ``learned`` are the tensors that depend on parameters, ``varying`` those that may be another
-        in another step.
+        ``learned`` are the tensors that depend on parameters, ``varying`` those that may have
+        other numbers in another step.
         """
         self.node = node
         self.nodes: list[Node] = []
@@ -62,7 +59,7 @@ class Parts:
         return isinstance(self.node.arguments.get(name), Reference)
 
     def has_number(self, name: str) -> bool:
-        """Whether an optional number is given."""
+        """Whether the node states a number by this name."""
         return isinstance(self.node.arguments.get(name), int | float)
 
     def is_read(self, output: int) -> bool:
@@ -103,11 +100,11 @@ class Parts:
         return x.name not in self._learned
 
     def varies(self, x: Reference) -> bool:
-        """Whether an operand may be another in another step."""
+        """Whether an operand may have other numbers in another step."""
         return x.name in self._varying
 
     def is_whole(self, x: Reference) -> bool:
-        """Whether the elements of an operand are whole numbers."""
+        """Whether the program gives an operand a type of whole numbers."""
         return self._program.tensors[x.name].dtype in {INT32, INT64}
 
     def is_float(self, x: Reference) -> bool:
@@ -183,7 +180,7 @@ class Parts:
         Raises:
             Incomplete: There are too many.
         """
-        if not 0 <= count <= MOST_PLACES:
+        if not 0 <= count <= MOST_ELEMENTS:
             raise Incomplete
         return np.arange(count)
 

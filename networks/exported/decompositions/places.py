@@ -84,8 +84,12 @@ def _diagonal(p: Parts) -> None:
     p.end(p.taken(flat, len(rest), row * columns + row + offset))
 
 
-PADDING: Mapping[str, str] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-"""NumPy's names of the ways to pad, by PyTorch's."""
+PADDING: Mapping[str, Callable[[NDArray[np.int64], tuple[int, int]], NDArray[np.int64]]] = {
+    "reflect": lambda places, sides: np.pad(places, sides, mode="reflect"),
+    "replicate": lambda places, sides: np.pad(places, sides, mode="edge"),
+    "circular": lambda places, sides: np.pad(places, sides, mode="wrap"),
+}
+"""Places along an axis, with those of the elements at its sides, by PyTorch's names of modes."""
 
 
 def _padded(mode: str) -> Decomposition:
@@ -103,16 +107,13 @@ def padded_with_elements(p: Parts, mode: str, argument: str) -> Reference:
         axis = len(p.shape(x)) - 1 - number // 2
         before, after = sides[number : number + 2]
         if before or after:
-            p.places(p.shape(x)[axis] + before + after)
-            inside = p.places(p.shape(x)[axis])
-            # NumPy has no type for a mode that is a variable.
-            places = np.pad(inside, (before, after), mode=PADDING[mode])  # type: ignore[call-overload]
-            x = p.taken(x, axis, places)
+            p.places(p.shape(x)[axis] + before + after)  # refuses too many
+            x = p.taken(x, axis, PADDING[mode](p.places(p.shape(x)[axis]), (before, after)))
     return x
 
 
 def _nearest(p: Parts) -> None:
-    """Of sizes that are no whole multiples: each element is the one that floor(i · scale) names."""
+    """To sizes that are no whole multiples: element i is the one at floor(i · before / after)."""
     x, wanted = p.operand("input" if "input" in p.node.arguments else "self"), p.result
     shape = p.shape(x)
     pairs = list(zip(shape[2:], wanted[2:], strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.operations.arithmetic import pairwise, plus, times
 from networks.exported.operations.elementwise import applied
-from networks.exported.operations.whole_numbers import as_truth, is_number, opposite
+from networks.exported.operations.whole_numbers import as_truth, equal_to, opposite
 from networks.exported.program import BOOL, Node, Reference
 from networks.exported.views import View
 
@@ -27,15 +27,15 @@ def _apart(c: Construction, node: Node) -> View:
 def _is_equal(c: Construction, node: Node) -> View:
     number = c.number(node, "other")
     if number is None:
-        return is_number(c, node, _apart(c, node), 0.0)
-    return is_number(c, node, c.view(node, "self"), number)
+        return equal_to(c, node, _apart(c, node), 0.0)
+    return equal_to(c, node, c.view(node, "self"), number)
 
 
 def _is_at_most(c: Construction, node: Node, sign: float) -> View:
-    """Where the difference, times a sign, is not positive."""
+    """Where self <= other with sign 1, and where self >= other with sign -1."""
     apart = times(c, node, _apart(c, node), sign, part="turned")
     above = applied(c, node, "relu.forward", apart, part="above")
-    return is_number(c, node, above, 0.0)
+    return equal_to(c, node, above, 0.0)
 
 
 def _equal(c: Construction, node: Node) -> None:
@@ -84,11 +84,11 @@ def _either(c: Construction, node: Node) -> None:
 
 def _one_of_two(c: Construction, node: Node) -> None:
     count = pairwise(c, node, "add", *_truths(c, node))
-    c.bind(node, is_number(c, node, count, 1.0))
+    c.bind(node, equal_to(c, node, count, 1.0))
 
 
 def _not(c: Construction, node: Node) -> None:
-    c.bind(node, is_number(c, node, c.view(node, "self"), 0.0))
+    c.bind(node, equal_to(c, node, c.view(node, "self"), 0.0))
 
 
 def _of_both_kinds(name: str, operation: Operation) -> dict[str, Operation]:

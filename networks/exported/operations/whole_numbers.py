@@ -16,7 +16,7 @@ from networks.exported.program import Node
 from networks.exported.views import View
 
 
-def is_number(c: Construction, node: Node, view: View, number: float) -> View:
+def equal_to(c: Construction, node: Node, view: View, number: float) -> View:
     """1 where the tensor is the number, else 0; no gradient flows through it."""
     found = applied(c, node, "equal_number.forward", view, scalars={"number": number})
     c.network.stop_gradient()
@@ -33,7 +33,7 @@ def opposite(c: Construction, node: Node, view: View) -> View:
 
 def as_truth(c: Construction, node: Node, view: View) -> View:
     """1 where the tensor is not 0, else 0."""
-    return opposite(c, node, is_number(c, node, view, 0.0))
+    return opposite(c, node, equal_to(c, node, view, 0.0))
 
 
 def _cumulative_sum(c: Construction, node: Node) -> None:

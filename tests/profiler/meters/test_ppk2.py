@@ -418,7 +418,7 @@ def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
 
 
 def test_losses_of_the_stand_in_are_found() -> None:
-    """What arrives late with a loss is flagged with it, and nothing else is."""
+    """Every stretch of flagged samples has lost ones, and every lost sample is flagged."""
     losses = (
         Loss(sample=60_000, bytes=256),
         Loss(sample=64_000, bytes=3, offset=2),
