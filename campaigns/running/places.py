@@ -60,13 +60,15 @@ def hold_place(place: str) -> None:
             _holders[place] = None
             return
         time.sleep(_POLL_S)  # a process of the same board may have ended just now
-    _holders[place] = subprocess.Popen(
+    begun = subprocess.Popen(
         ["/bin/sh", "-c", _RELEASE, _CLIENT, place],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C must not end it before the place is released
     )
+    _holders[place] = begun
+    begun.wait()  # until then the holder is a child's child, and killed with this process
 
 
 def require_held(place: str) -> None:
