@@ -194,7 +194,9 @@ def claim(directory: str, process: str, owner: str) -> str:
     """Claim the board for a session. Can be repeated.
 
     Prints nothing, or the owner of another claim if that is not of the same process; there is none
-    of this session then. Where claims cannot be kept, nothing is printed either.
+    of this session then. Where claims cannot be kept, nothing is printed either. The claim of a
+    session that is gone does not count: whoever removed what a killed process had left has not seen
+    its claim if ``TMPDIR`` was another directory there.
     """
     token = posixpath.basename(directory).partition(".")[2]
     return f"""{_enter(directory)}
@@ -202,12 +204,14 @@ claims={_CLAIMS}
 mkdir -m 1777 "$claims" 2>/dev/null
 [ -d "$claims" ] && [ ! -L "$claims" ] && cd -- "$claims" || exit 0
 umask 022
-{{ printf '%s\\n' {shlex.quote(process)} {shlex.quote(owner)} >.{token} &&
+{{ printf '%s\\n' {shlex.quote(process)} {shlex.quote(owner)} {shlex.quote(directory)} >.{token} &&
   mv -f .{token} {token}; }} 2>/dev/null || exit 0
 for other in *; do
   [ "$other" != {token} ] && [ -f "$other" ] && [ ! -L "$other" ] || continue
   [ "$(find "$other" -prune -mmin +{LEASE_MINUTES} 2>/dev/null)" ] && continue
-  {{ read -r process && read -r owner; }} <"$other" 2>/dev/null || continue
+  {{ read -r process && read -r owner && {{ read -r session || session=/; }}; }} \
+    <"$other" 2>/dev/null || continue
+  if [ -O "$other" ] && [ ! -d "$session" ]; then rm -f "$other"; continue; fi
   [ "$process" != {shlex.quote(process)} ] || continue
   rm -f {token}
   printf '%s\\n' "$owner" | head -c 300

@@ -197,6 +197,14 @@ def test_a_claim_of_a_killed_process_of_this_computer_is_removed(board: ReachedB
         transport.claim(somebody(8))
 
 
+def test_a_claim_ends_with_its_session(transport: Transport, other_board: Transport) -> None:
+    """Whoever removes what a killed process left may not see its claim, which is below TMPDIR."""
+    transport.claim(somebody(7))
+    assert isinstance(transport, LocalTransport | SshTransport)
+    other_board.run(["rm", "-r", transport.directory], timeout_s=10)
+    other_board.claim(somebody(8))
+
+
 # --- commands ---------------------------------------------------------------------------------
 
 
