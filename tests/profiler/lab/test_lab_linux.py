@@ -165,7 +165,7 @@ def test_repeated_runs_take_the_same_processor_time(board: Transport) -> None:
     """
     loop = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done"
     script = f"{loop}; cat /proc/$$/schedstat"
-    runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(5))
+    runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(15))
     assert runs_ns[1] / runs_ns[0] < 1.05
 
 

