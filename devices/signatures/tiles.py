@@ -19,7 +19,7 @@ _LINE_FLOATS = 16
 """Floats of a cache line."""
 
 _LANES = 32
-_MOST_TABULATED = 32
+_CORRELATED_LANES, _CORRELATED_CHANNELS, _CORRELATED_POSITIONS = 16, 32, 256
 _TENSORS_PER_TILE, _LEAST_COLUMNS = 8, 128
 _POSITIONS_PER_COLUMN, _LEAST_POSITIONS = 8, 64
 _PART_BLOCK = 64
@@ -284,26 +284,45 @@ class _Plan:
         if self._sums_rows and tile.is_staged:
             tile.images = _evenly(conv.batch, min(tile.images, columns // conv.out_plane))
         elif self._sums_rows:
-            if conv.out_plane > _MOST_TABULATED:  # a table is one of whole planes
-                tile.rows = _evenly(conv.y.out, min(tile.rows, columns // conv.x.out))
+            tile.rows = _evenly(conv.y.out, min(tile.rows, columns // conv.x.out))
         elif self.role == "columns":
             tile.channels = conv.group_in
         else:
             most = self._part_floats // positions // conv.taps
             tile.channels = _evenly(conv.group_in, min(tile.channels, most))
 
+    def _frame(self, rows: int) -> int:
+        """The part of a plane that a tile reads, with the padding around it; 0 if it is large."""
+        height = (rows - 1) * self.conv.y.stride + self.conv.y.extent
+        floats = height * self.conv.x.padded_width
+        return floats if floats <= (64 if self.build.is_small else 4096) else 0
+
+    def _correlates(self, tile: _Tile) -> bool:
+        """Whether a weight gradient needs no unfolded input (``correlation.c``)."""
+        conv, build = self.conv, self.build
+        positions = tile.images * tile.rows * conv.x.out
+        is_built = self.role == "parameter_gradient" and not (build.is_small or build.has_blas)
+        has_lanes = conv.x.dilation == 1 and conv.group_in % _CORRELATED_LANES == 0
+        is_narrow = conv.group_out <= _CORRELATED_CHANNELS and positions <= _CORRELATED_POSITIONS
+        return is_built and conv.taps > 1 and has_lanes and is_narrow
+
     def floats(self) -> int:
-        """Workspace: a tile, the staged output side, a table and the matrix product's own."""
+        """Workspace: a tile, the staged output side, a frame and the matrix product's own."""
         conv, tile = self.conv, self._tile()
-        has_tile = not self._is_direct and self.role != "columns"
         has_stage = tile.is_staged and self.role != "fold"
         columns, depth = tile.images * tile.rows * conv.x.out, tile.channels * conv.taps
         floats = padded(tile.block * columns) if has_stage else 0
-        if has_tile:
-            floats += padded(depth * columns)
-            if conv.out_plane <= _MOST_TABULATED:
-                floats += padded(conv.taps * conv.out_plane + conv.in_plane + 1)
+        if self._correlates(tile):
+            return floats + self._correlation(tile)
+        if not self._is_direct and self.role != "columns":
+            floats += padded(depth * columns) + padded(self._frame(tile.rows))
         return floats + self._matmul(tile.block, columns, depth)
+
+    def _correlation(self, tile: _Tile) -> int:
+        """Frames of all images of a tile, in lanes of channels."""
+        height = (tile.rows - 1) * self.conv.y.stride + self.conv.y.extent
+        positions = tile.images * height * self.conv.x.padded_width
+        return padded((positions + 3) * _CORRELATED_LANES)
 
     def _matmul(self, block: int, columns: int, depth: int) -> int:
         build = self.build

@@ -260,6 +260,31 @@ static inline void jw_fill(float *restrict out, float value, jw_index count) {
     }
 }
 
+/* Called with constants, so that a row is a few instructions. Chunks may overlap. */
+static inline void jw_copy_chunks(float *restrict to, jw_index to_leading,
+                                  const float *restrict from, jw_index from_leading, jw_index rows,
+                                  jw_index width, jw_index chunk) {
+    for (jw_index r = 0; r < rows; r++, to += to_leading, from += from_leading) {
+        for (jw_index x = 0; x + chunk < width; x += chunk) {
+            memcpy(to + x, from + x, (size_t)chunk * sizeof(float));
+        }
+        memcpy(to + width - chunk, from + width - chunk, (size_t)chunk * sizeof(float));
+    }
+}
+
+static inline void jw_copy_rows(float *restrict to, jw_index to_leading, const float *restrict from,
+                                jw_index from_leading, jw_index rows, jw_index width) {
+    if (!JW_SMALL_MEMORY && width >= 16) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 16);
+    } else if (!JW_SMALL_MEMORY && width >= 8) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 8);
+    } else if (width >= 4) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 4);
+    } else if (width >= 1) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 1);
+    }
+}
+
 /* Copy what earlier parts of an operation have left, unless it is in place. */
 static inline void jw_take_over(float *written, const float *before, jw_index floats) {
     if (written != before) {

@@ -64,6 +64,10 @@ static inline void pack_columns(float *restrict panel, jw_index leading, jw_matr
         }
         return;
     }
+    if (!b.transposed && columns < TILE_COLUMNS) {
+        jw_copy_rows(panel, leading, b.data, b.leading, depth, columns);
+        return;
+    }
     for (jw_index p = 0; p < depth; p++) {
         for (jw_index j = 0; j < columns; j++) {
             panel[p * leading + j] =

@@ -35,10 +35,11 @@ typedef struct {
     const jw_conv *conv;
     int direct;                      /* the input itself is the unfolded input */
     int staged;                      /* tiles of several images */
+    int correlates;                  /* weight gradients need no unfolded input */
     jw_index images, rows, channels; /* of a tile */
     jw_index block;                  /* output channels of one product */
     jw_index tiles;
-    jw_index tile_floats, stage_floats, table_floats, matmul_floats;
+    jw_index tile_floats, stage_floats, frame_floats, matmul_floats;
 } plan;
 
 /* Size of equal parts when `whole` is cut into the fewest parts of at most `part`. */
@@ -67,7 +68,7 @@ static void shrink(plan *p, jw_conv_role role) {
     case JW_CONV_GATHER:
         if (p->staged) {
             p->images = evenly(conv->batch, jw_min(p->images, columns / conv->out_plane));
-        } else if (jw_table_floats(conv) == 0) { /* a table is one of whole planes */
+        } else {
             p->rows = evenly(conv->y.out, jw_min(p->rows, columns / conv->x.out));
         }
         break;
@@ -115,15 +116,20 @@ static plan plan_of(const jw_conv *conv, jw_conv_role role) {
     if (conv->is_part) {
         shrink(&p, role);
     }
+    p.correlates = JW_CORRELATES && role == JW_CONV_PARAMETER_GRADIENT &&
+                   jw_correlates(conv, p.images * p.rows * conv->x.out);
+    if (p.correlates) {
+        p.channels = conv->group_in;
+    }
     p.tiles = conv->groups * jw_ceil_div(conv->batch, p.images) * jw_ceil_div(conv->y.out, p.rows) *
               jw_ceil_div(conv->group_in, p.channels);
 
     const jw_index columns = p.images * p.rows * conv->x.out, depth = p.channels * conv->taps;
-    const int has_tile = !p.direct && role != JW_CONV_COLUMNS;
+    const int has_tile = !p.direct && !p.correlates && role != JW_CONV_COLUMNS;
     const int has_stage = p.staged && role != JW_CONV_FOLD;
     p.tile_floats = has_tile ? jw_padded(depth * columns) : 0;
     p.stage_floats = has_stage ? jw_padded(p.block * columns) : 0;
-    p.table_floats = has_tile ? jw_table_floats(conv) : 0;
+    p.frame_floats = has_tile ? jw_frame_floats(conv, p.rows) : 0;
     switch (role) {
     case JW_CONV_FORWARD:
         p.matmul_floats = jw_matmul_workspace(columns, depth);
@@ -133,7 +139,9 @@ static plan plan_of(const jw_conv *conv, jw_conv_role role) {
                                          : jw_matmul_workspace(columns, depth);
         break;
     case JW_CONV_PARAMETER_GRADIENT:
-        p.matmul_floats = jw_matmul_workspace(depth, columns);
+        p.matmul_floats = JW_CORRELATES && p.correlates
+                              ? jw_correlation_floats(conv, p.images, p.rows)
+                              : jw_matmul_workspace(depth, columns);
         break;
     case JW_CONV_FOLD:
         p.matmul_floats = 0;
@@ -186,25 +194,19 @@ static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
 }
 
 /* Parts of the workspace, which begins with the tile. */
-static float *table(const plan *p, float *workspace) {
-    return workspace + p->tile_floats + p->stage_floats;
+static float *frame(const plan *p, float *workspace) {
+    return p->frame_floats > 0 ? workspace + p->tile_floats + p->stage_floats : NULL;
 }
 
 static float *scratch(const plan *p, float *workspace) {
-    return table(p, workspace) + p->table_floats;
-}
-
-static void prepare(const plan *p, float *workspace) {
-    if (p->table_floats > 0) {
-        jw_tabulate(p->conv, table(p, workspace));
-    }
+    return workspace + p->tile_floats + p->stage_floats + p->frame_floats;
 }
 
 static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace) {
     if (p->direct) {
         return jw_plain(input + input_at(p, t), p->conv->in_plane);
     }
-    jw_unfold(p->conv, t, input, workspace, table(p, workspace));
+    jw_unfold(p->conv, t, input, workspace, frame(p, workspace));
     return jw_plain(workspace, t->columns);
 }
 
@@ -255,7 +257,6 @@ static JW_APART void sum_windows(const jw_conv *conv, jw_conv_role role, const f
             }
         }
     }
-    prepare(&p, workspace);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         const jw_matrix columns = unfolded(&p, &t, input, workspace);
@@ -346,12 +347,11 @@ static void clear_input_gradient(const jw_conv *conv, float *input_gradient) {
 static JW_APART void fold_columns(const jw_conv *conv, const float *output_gradient,
                                   const float *weight, float *input_gradient, float *workspace) {
     const plan p = plan_of(conv, JW_CONV_INPUT_GRADIENT);
-    prepare(&p, workspace);
     clear_input_gradient(conv, input_gradient);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         gradient_of_columns(&p, &t, output_gradient, weight, 0, workspace, workspace);
-        jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
+        jw_fold(conv, &t, workspace, input_gradient, frame(&p, workspace));
     }
 }
 
@@ -381,13 +381,12 @@ void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const fl
 void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
                   float *workspace) {
     const plan p = plan_of(conv, JW_CONV_FOLD);
-    prepare(&p, workspace);
     clear_input_gradient(conv, input_gradient);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         /* a copy, since jw_fold overwrites it */
         memcpy(workspace, columns, (size_t)(t.depth * t.columns) * sizeof(float));
-        jw_fold(conv, &t, workspace, input_gradient, table(&p, workspace));
+        jw_fold(conv, &t, workspace, input_gradient, frame(&p, workspace));
         columns += t.depth * t.columns;
     }
 }
@@ -418,18 +417,25 @@ void jw_conv_parameter_gradient(const jw_conv *conv, const jw_call *call) {
         return;
     }
     const plan p = plan_of(conv, JW_CONV_PARAMETER_GRADIENT);
-    prepare(&p, workspace);
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
-        jw_matrix columns = unfolded(&p, &t, input, workspace);
         const int is_first = t.image == 0 && t.row == 0;
-        columns.transposed = 1;
+        jw_matrix columns = {NULL, 0, 1};
+        if (!p.correlates) {
+            columns = unfolded(&p, &t, input, workspace);
+            columns.transposed = 1;
+        }
         for (jw_index c = 0; c < conv->group_out; c += p.block) {
             const jw_index block = jw_min(p.block, conv->group_out - c);
-            jw_matmul(block, t.depth, t.columns, 1.0f,
-                      staged(&p, &t, c, block, output_gradient, workspace), columns,
-                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c), conv->filter,
-                      scratch(&p, workspace));
+            const jw_matrix gradient = staged(&p, &t, c, block, output_gradient, workspace);
+            float *target = weight_gradient + weight_at(&p, &t, c);
+            if (JW_CORRELATES && p.correlates) {
+                jw_correlate(conv, &t, input, block, gradient, !is_first, target,
+                             scratch(&p, workspace));
+            } else {
+                jw_matmul(block, t.depth, t.columns, 1.0f, gradient, columns,
+                          is_first ? 0.0f : 1.0f, target, conv->filter, scratch(&p, workspace));
+            }
         }
     }
 }
@@ -446,7 +452,7 @@ size_t jw_conv_workspace(const jw_conv *conv, jw_conv_role role) {
         jw_conv reversed = *conv;
         reverse(&reversed);
         const plan p = gathers ? plan_of(&reversed, JW_CONV_GATHER) : plan_of(conv, role);
-        floats = p.tile_floats + p.stage_floats + p.table_floats + p.matmul_floats;
+        floats = p.tile_floats + p.stage_floats + p.frame_floats + p.matmul_floats;
     }
     return (size_t)floats * sizeof(float);
 }

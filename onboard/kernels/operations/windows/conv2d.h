@@ -85,20 +85,46 @@ void jw_conv_columns(const jw_conv *conv, const float *output_gradient, const fl
 void jw_conv_fold(const jw_conv *conv, const float *columns, float *input_gradient,
                   float *workspace);
 
-/* Planes with few output positions are unfolded and folded by a table, which jw_tabulate writes to
- * the workspace, for all tiles. Both functions use the room after it. */
-jw_index jw_table_floats(const jw_conv *conv);
-void jw_tabulate(const jw_conv *conv, float *table);
+/* The part of a plane that a tile reads, with the padding around it. */
+typedef struct {
+    jw_index height, width;
+    jw_index top, bottom, left, right; /* of what is inside the plane */
+    jw_index shift; /* from an index in the frame's first row to one in the plane */
+} jw_frame;
+
+jw_frame jw_frame_of(const jw_conv *conv, jw_index row, jw_index rows);
+
+/* Index of the input plane of a channel and an image of the tile. */
+jw_index jw_input_plane(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index image);
+
+/* Floats of the room for frames of tiles of at most so many output rows; 0 if frames are of no use. */
+jw_index jw_frame_floats(const jw_conv *conv, jw_index rows);
 
 /* columns[channel, tap, image, row, x] = the input element that this tap reads for this output
- * position; 0 outside the input. */
+ * position; 0 outside the input. `framed`: room for a frame, or NULL. */
 void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns,
-               float *table);
+               float *framed);
 
 /* The transpose of jw_unfold: adds each element of `columns` to its input element. Overwrites parts
  * of `columns`. */
 void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient,
-             float *table);
+             float *framed);
+
+/* Whether this build computes the weight gradient of any tiles without unfolding them, whether that
+ * of tiles of so many positions, and the floats of workspace that this takes. */
+#if JW_SMALL_MEMORY || defined(JW_CBLAS)
+#define JW_CORRELATES 0
+#else
+#define JW_CORRELATES 1
+#endif
+int jw_correlates(const jw_conv *conv, jw_index positions);
+jw_index jw_correlation_floats(const jw_conv *conv, jw_index images, jw_index rows);
+
+/* weight_gradient[channel, input channel, tap] = sum over a tile's positions of output_gradient[channel,
+ * position] times the input that the tap reads, or that sum added to it. From one output channel to
+ * the next are `filter` floats. */
+void jw_correlate(const jw_conv *conv, const jw_tile *tile, const float *input, jw_index channels,
+                  jw_matrix output_gradient, int adds, float *weight_gradient, float *workspace);
 
 /* stage[channel, image, position] = output planes of a tile's images, side by side, for `channels`
  * output channels of its group, starting with `channel`. */

@@ -1,6 +1,156 @@
 /* Unfold windows of images into columns for matrix products, and fold columns back. */
 #include "conv2d.h"
 
+jw_index jw_input_plane(const jw_conv *conv, const jw_tile *tile, jw_index channel,
+                        jw_index image) {
+    return ((tile->image + image) * conv->in_channels + tile->channel + channel) * conv->in_plane;
+}
+
+/* Columns of a tile: those of a channel, tap and image. */
+static float *columns_at(const jw_conv *conv, const jw_tile *tile, float *columns, jw_index channel,
+                         jw_index tap, jw_index image) {
+    return columns + (channel * conv->taps + tap) * tile->columns +
+           image * tile->rows * conv->x.out;
+}
+
+/* --- with a frame: the part of a plane that a tile reads, and the padding around it ------------- */
+
+/* Floats of the largest frame. Planes with larger ones have rows long enough to be copied from where
+ * they are. */
+#if JW_SMALL_MEMORY
+#define MOST_FRAMED 64
+#else
+#define MOST_FRAMED 4096
+#endif
+
+jw_frame jw_frame_of(const jw_conv *conv, jw_index row, jw_index rows) {
+    const jw_axis *y = &conv->y, *x = &conv->x;
+    const jw_index above = row * y->stride - y->pad; /* row of the plane at the frame's first */
+    jw_frame f;
+    f.height = (rows - 1) * y->stride + jw_extent(y);
+    f.width = (x->out - 1) * x->stride + jw_extent(x);
+    f.top = jw_min(jw_max(-above, 0), f.height);
+    f.bottom = jw_max(jw_min(y->in - above, f.height), f.top);
+    f.left = jw_min(jw_max(x->pad, 0), f.width);
+    f.right = jw_max(jw_min(x->in + x->pad, f.width), f.left);
+    f.shift = above * x->in - x->pad;
+    return f;
+}
+
+jw_index jw_frame_floats(const jw_conv *conv, jw_index rows) {
+    const jw_frame f = jw_frame_of(conv, 0, rows);
+    return f.height * f.width <= MOST_FRAMED ? jw_padded(f.height * f.width) : 0;
+}
+
+/* Copy what is inside the plane; the rest of the frame is padding. */
+static void load_frame(const jw_conv *conv, const jw_frame *f, const float *plane, float *framed) {
+    jw_copy_rows(framed + f->top * f->width + f->left, f->width,
+                 plane + (f->shift + f->top * conv->x.in + f->left), conv->x.in, f->bottom - f->top,
+                 f->right - f->left);
+}
+
+static void store_frame(const jw_conv *conv, const jw_frame *f, const float *framed, float *plane) {
+    jw_copy_rows(plane + (f->shift + f->top * conv->x.in + f->left), conv->x.in,
+                 framed + f->top * f->width + f->left, f->width, f->bottom - f->top,
+                 f->right - f->left);
+}
+
+/* Called with constants where rows are short. */
+static inline void unfold_frame(const jw_conv *conv, const jw_tile *tile, const jw_frame *f,
+                                const float *restrict framed, float *restrict columns,
+                                jw_index width, jw_index chunk) {
+    const jw_index stride = conv->x.stride, leading = conv->y.stride * f->width;
+    for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
+        const float *from = framed + ky * conv->y.dilation * f->width;
+        for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
+            if (stride == 1) {
+                jw_copy_chunks(columns, width, from, leading, tile->rows, width, chunk);
+            } else {
+                for (jw_index r = 0; r < tile->rows; r++) {
+                    for (jw_index x = 0; x < width; x++) {
+                        columns[r * width + x] = from[r * leading + x * stride];
+                    }
+                }
+            }
+            from += conv->x.dilation;
+            columns += tile->columns;
+        }
+    }
+}
+
+static void unfold_frame_of(const jw_conv *conv, const jw_tile *tile, const jw_frame *f,
+                            const float *restrict framed, float *restrict columns) {
+    const jw_index width = conv->x.out;
+    if (width == 4) {
+        unfold_frame(conv, tile, f, framed, columns, 4, 4);
+    } else if (width == 2) {
+        unfold_frame(conv, tile, f, framed, columns, 2, 2);
+    } else if (!JW_SMALL_MEMORY && width == 8) {
+        unfold_frame(conv, tile, f, framed, columns, 8, 8);
+    } else if (!JW_SMALL_MEMORY && width >= 16) {
+        unfold_frame(conv, tile, f, framed, columns, width, 16);
+    } else if (!JW_SMALL_MEMORY && width > 8) {
+        unfold_frame(conv, tile, f, framed, columns, width, 8);
+    } else if (width > 4) {
+        unfold_frame(conv, tile, f, framed, columns, width, 4);
+    } else {
+        unfold_frame(conv, tile, f, framed, columns, width, 1);
+    }
+}
+
+static void unfold_frames(const jw_conv *conv, const jw_tile *tile, const float *input,
+                          float *columns, float *framed) {
+    const jw_frame f = jw_frame_of(conv, tile->row, tile->rows);
+    jw_fill(framed, 0.0f, f.height * f.width);
+    for (jw_index c = 0; c < tile->channels; c++) {
+        for (jw_index n = 0; n < tile->images; n++) {
+            load_frame(conv, &f, input + jw_input_plane(conv, tile, c, n), framed);
+            unfold_frame_of(conv, tile, &f, framed, columns_at(conv, tile, columns, c, 0, n));
+        }
+    }
+}
+
+/* Called with constants where rows are short. */
+static inline void add_rows(float *restrict to, jw_index to_leading, jw_index stride,
+                            const float *restrict from, jw_index rows, jw_index width) {
+    for (jw_index r = 0; r < rows; r++, to += to_leading, from += width) {
+        for (jw_index x = 0; x < width; x++) {
+            to[x * stride] += from[x];
+        }
+    }
+}
+
+static void fold_frames(const jw_conv *conv, const jw_tile *tile, float *restrict columns,
+                        float *input_gradient, float *restrict framed) {
+    const jw_frame f = jw_frame_of(conv, tile->row, tile->rows);
+    const jw_index width = conv->x.out, stride = conv->x.stride;
+    const jw_index leading = conv->y.stride * f.width;
+    jw_fill(framed, 0.0f, f.height * f.width); /* receives what would be added to padding */
+    for (jw_index c = 0; c < tile->channels; c++) {
+        for (jw_index n = 0; n < tile->images; n++) {
+            float *plane = input_gradient + jw_input_plane(conv, tile, c, n);
+            load_frame(conv, &f, plane, framed);
+            for (jw_index tap = 0; tap < conv->taps; tap++) {
+                float *to = framed + tap / conv->x.kernel * conv->y.dilation * f.width +
+                            tap % conv->x.kernel * conv->x.dilation;
+                const float *from = columns_at(conv, tile, columns, c, tap, n);
+                if (stride > 1 || JW_SMALL_MEMORY) {
+                    add_rows(to, leading, stride, from, tile->rows, width);
+                } else if (width == 4) {
+                    add_rows(to, leading, 1, from, tile->rows, 4);
+                } else if (width == 8) {
+                    add_rows(to, leading, 1, from, tile->rows, 8);
+                } else {
+                    add_rows(to, leading, 1, from, tile->rows, width);
+                }
+            }
+            store_frame(conv, &f, framed, plane);
+        }
+    }
+}
+
+/* --- without ------------------------------------------------------------------------------------ */
+
 /* Rows and columns of a tile at which a tap reads inside the input. */
 typedef struct {
     jw_index top, bottom, left, right;
@@ -69,121 +219,28 @@ static void unfold_rows(const jw_conv *conv, const span *s, const float *restric
     clear_sides(columns, s, width);
 }
 
-/* Planes of at most so many output positions have rows too short to be copied one by one. Tiles of
- * such convolutions are whole planes. */
-#define MOST_TABULATED 32
-
-static int is_tabulated(const jw_conv *conv) {
-    return conv->out_plane <= MOST_TABULATED;
-}
-
-jw_index jw_table_floats(const jw_conv *conv) {
-    return is_tabulated(conv) ? jw_padded(conv->taps * conv->out_plane + conv->in_plane + 1) : 0;
-}
-
-/* The table: index in the input plane by tap and position, that of the element after the plane for
- * padding. After the table is room for such a plane. */
-void jw_tabulate(const jw_conv *conv, float *workspace) {
-    int32_t *table = (int32_t *)(void *)workspace;
-    if (!is_tabulated(conv)) {
-        return;
-    }
-    for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-        for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-            for (jw_index row = 0; row < conv->y.out; row++) {
-                const jw_index y = jw_source(&conv->y, row, ky);
-                for (jw_index column = 0; column < conv->x.out; column++) {
-                    const jw_index x = jw_source(&conv->x, column, kx);
-                    const int is_inside = y >= 0 && y < conv->y.in && x >= 0 && x < conv->x.in;
-                    *table++ = (int32_t)(is_inside ? y * conv->x.in + x : conv->in_plane);
-                }
-            }
-        }
-    }
-}
-
-/* Index of the input plane of a channel and an image of the tile. */
-static jw_index input_plane(const jw_conv *conv, const jw_tile *tile, jw_index channel,
-                            jw_index image) {
-    return ((tile->image + image) * conv->in_channels + tile->channel + channel) * conv->in_plane;
-}
-
-static void unfold_planes(const jw_conv *conv, const jw_tile *tile, const float *input,
-                          float *restrict columns, float *workspace) {
-    const jw_index positions = conv->out_plane;
-    const int32_t *restrict table = (const int32_t *)(const void *)workspace;
-    float *restrict plane = workspace + conv->taps * positions;
-    plane[conv->in_plane] = 0.0f;
-    for (jw_index c = 0; c < tile->channels; c++, columns += conv->taps * tile->columns) {
-        for (jw_index n = 0; n < tile->images; n++) {
-            memcpy(plane, input + input_plane(conv, tile, c, n),
-                   (size_t)conv->in_plane * sizeof(float));
-            if (tile->images == 1) { /* one loop instead of many short ones */
-                for (jw_index i = 0; i < conv->taps * positions; i++) {
-                    columns[i] = plane[table[i]];
-                }
-                continue;
-            }
-            for (jw_index tap = 0; tap < conv->taps; tap++) {
-                const int32_t *restrict from = table + tap * positions;
-                float *restrict to = columns + tap * tile->columns + n * positions;
-                for (jw_index i = 0; i < positions; i++) {
-                    to[i] = plane[from[i]];
-                }
-            }
-        }
-    }
-}
-
-static void fold_planes(const jw_conv *conv, const jw_tile *tile, const float *restrict columns,
-                        float *input_gradient, float *workspace) {
-    const jw_index positions = conv->out_plane;
-    const int32_t *restrict table = (const int32_t *)(const void *)workspace;
-    float *restrict plane = workspace + conv->taps * positions;
-    plane[conv->in_plane] = 0.0f; /* receives what would be added to padding */
-    for (jw_index c = 0; c < tile->channels; c++, columns += conv->taps * tile->columns) {
-        for (jw_index n = 0; n < tile->images; n++) {
-            float *target = input_gradient + input_plane(conv, tile, c, n);
-            memcpy(plane, target, (size_t)conv->in_plane * sizeof(float));
-            for (jw_index tap = 0; tap < conv->taps; tap++) {
-                const int32_t *restrict to = table + tap * positions;
-                const float *restrict from = columns + tap * tile->columns + n * positions;
-                for (jw_index i = 0; i < positions; i++) {
-                    plane[to[i]] += from[i];
-                }
-            }
-            memcpy(target, plane, (size_t)conv->in_plane * sizeof(float));
-        }
-    }
-}
-
-void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns,
-               float *table) {
-    if (is_tabulated(conv)) {
-        unfold_planes(conv, tile, input, columns, table);
-        return;
-    }
+static void unfold_spans(const jw_conv *conv, const jw_tile *tile, const float *input,
+                         float *columns) {
     const jw_index width = conv->x.out, rows = tile->rows;
     const int shifted_plane = is_shifted_plane(conv);
 
-    for (jw_index c = 0; c < tile->channels; c++) {
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-            for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                const span s = span_of(conv, tile, ky, kx);
-                for (jw_index n = 0; n < tile->images; n++, columns += rows * width) {
-                    const float *plane = input + input_plane(conv, tile, c, n);
-                    if (is_empty(&s)) {
-                        jw_fill(columns, 0.0f, rows * width);
-                        continue;
-                    }
-                    jw_fill(columns, 0.0f, s.top * width);
-                    if (shifted_plane) {
-                        unfold_shifted(&s, width, plane, columns);
-                    } else {
-                        unfold_rows(conv, &s, plane, columns);
-                    }
-                    jw_fill(columns + s.bottom * width, 0.0f, (rows - s.bottom) * width);
+    for (jw_index tap = 0; tap < conv->taps; tap++) {
+        const span s = span_of(conv, tile, tap / conv->x.kernel, tap % conv->x.kernel);
+        for (jw_index c = 0; c < tile->channels; c++) {
+            for (jw_index n = 0; n < tile->images; n++) {
+                const float *plane = input + jw_input_plane(conv, tile, c, n);
+                float *to = columns_at(conv, tile, columns, c, tap, n);
+                if (is_empty(&s)) {
+                    jw_fill(to, 0.0f, rows * width);
+                    continue;
                 }
+                jw_fill(to, 0.0f, s.top * width);
+                if (shifted_plane) {
+                    unfold_shifted(&s, width, plane, to);
+                } else {
+                    unfold_rows(conv, &s, plane, to);
+                }
+                jw_fill(to + s.bottom * width, 0.0f, (rows - s.bottom) * width);
             }
         }
     }
@@ -216,32 +273,42 @@ static void fold_rows(const jw_conv *conv, const span *s, const float *restrict 
     }
 }
 
-void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient,
-             float *table) {
-    if (is_tabulated(conv)) {
-        fold_planes(conv, tile, columns, input_gradient, table);
-        return;
-    }
+static void fold_spans(const jw_conv *conv, const jw_tile *tile, float *columns,
+                       float *input_gradient) {
     const jw_index width = conv->x.out;
     const int shifted_plane = is_shifted_plane(conv);
 
-    for (jw_index c = 0; c < tile->channels; c++) {
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-            for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                const span s = span_of(conv, tile, ky, kx);
-                for (jw_index n = 0; n < tile->images; n++, columns += tile->rows * width) {
-                    float *plane = input_gradient + input_plane(conv, tile, c, n);
-                    if (is_empty(&s)) {
-                        continue;
-                    }
-                    if (shifted_plane) {
-                        fold_shifted(&s, width, columns, plane);
-                    } else {
-                        fold_rows(conv, &s, columns, plane);
-                    }
+    for (jw_index tap = 0; tap < conv->taps; tap++) {
+        const span s = span_of(conv, tile, tap / conv->x.kernel, tap % conv->x.kernel);
+        for (jw_index c = 0; c < tile->channels && !is_empty(&s); c++) {
+            for (jw_index n = 0; n < tile->images; n++) {
+                float *plane = input_gradient + jw_input_plane(conv, tile, c, n);
+                float *from = columns_at(conv, tile, columns, c, tap, n);
+                if (shifted_plane) {
+                    fold_shifted(&s, width, from, plane);
+                } else {
+                    fold_rows(conv, &s, from, plane);
                 }
             }
         }
+    }
+}
+
+void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns,
+               float *framed) {
+    if (framed) {
+        unfold_frames(conv, tile, input, columns, framed);
+    } else {
+        unfold_spans(conv, tile, input, columns);
+    }
+}
+
+void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient,
+             float *framed) {
+    if (framed) {
+        fold_frames(conv, tile, columns, input_gradient, framed);
+    } else {
+        fold_spans(conv, tile, columns, input_gradient);
     }
 }
 
