@@ -292,10 +292,14 @@ class _Plan:
             tile.channels = _evenly(conv.group_in, min(tile.channels, most))
 
     def _frame(self, rows: int) -> int:
-        """The part of a plane that a tile reads, with the padding around it; 0 if it is large."""
-        height = (rows - 1) * self.conv.y.stride + self.conv.y.extent
-        floats = height * self.conv.x.padded_width
-        return floats if floats <= (64 if self.build.is_small else 4096) else 0
+        """The part of a plane that a tile reads, with the padding around it; 0 if it is large, or
+        read but once."""
+        floats = self._frame_height(rows) * self.conv.x.padded_width
+        most = 64 if self.build.is_small else 4096
+        return floats if self.conv.taps > 1 and floats <= most else 0
+
+    def _frame_height(self, rows: int) -> int:
+        return (rows - 1) * self.conv.y.stride + self.conv.y.extent
 
     def _correlates(self, tile: _Tile) -> bool:
         """Whether a weight gradient needs no unfolded input (``correlation.c``)."""
@@ -320,8 +324,7 @@ class _Plan:
 
     def _correlation(self, tile: _Tile) -> int:
         """Frames of all images of a tile, in lanes of channels."""
-        height = (tile.rows - 1) * self.conv.y.stride + self.conv.y.extent
-        positions = tile.images * height * self.conv.x.padded_width
+        positions = tile.images * self._frame_height(tile.rows) * self.conv.x.padded_width
         return padded((positions + 3) * _CORRELATED_LANES)
 
     def _matmul(self, block: int, columns: int, depth: int) -> int:

@@ -16,7 +16,7 @@ static float *columns_at(const jw_conv *conv, const jw_tile *tile, float *column
 /* --- with a frame: the part of a plane that a tile reads, and the padding around it ------------- */
 
 /* Floats of the largest frame. Planes with larger ones have rows long enough to be copied from where
- * they are. */
+ * they are, and those that one tap reads are read but once. */
 #if JW_SMALL_MEMORY
 #define MOST_FRAMED 64
 #else
@@ -39,7 +39,8 @@ jw_frame jw_frame_of(const jw_conv *conv, jw_index row, jw_index rows) {
 
 jw_index jw_frame_floats(const jw_conv *conv, jw_index rows) {
     const jw_frame f = jw_frame_of(conv, 0, rows);
-    return f.height * f.width <= MOST_FRAMED ? jw_padded(f.height * f.width) : 0;
+    const jw_index floats = f.height * f.width;
+    return conv->taps > 1 && floats <= MOST_FRAMED ? jw_padded(floats) : 0;
 }
 
 /* Copy what is inside the plane; the rest of the frame is padding. */
