@@ -1,7 +1,7 @@
 """Curves of energy and time against RAM, with proven bounds, as tables and a picture.
 
 python -m benchmarks.curves --record FOLDER [--points 6] [--limit 45] [--only NAME NAME]
-    [--llama llama.pt2]
+    [--llama llama.pt2 --llama-profile local.yaml]
     [--write docs/benchmarks/curves.md] [--picture docs/images/curves.png]
 """
 
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=45.0, help="seconds of each solve")
     parser.add_argument("--only", nargs="*", default=[], help="networks by name (all)")
     parser.add_argument("--llama", type=Path, help="the file that docs/own-networks.md exports")
+    parser.add_argument("--llama-profile", type=Path, help="measured profile of that network")
     parser.add_argument("--picture", type=Path, default=ROOT / "docs" / "images" / "curves.png")
     publish("benchmarks.curves", parser, _measure)
 
@@ -69,7 +70,7 @@ def _measure(arguments: argparse.Namespace) -> Page:
 def _cases(arguments: argparse.Namespace) -> Iterator[Case]:
     yield from built_in_cases()
     if arguments.llama is not None:
-        yield llama_case(arguments.llama)
+        yield llama_case(arguments.llama, arguments.llama_profile)
 
 
 def _table(found: Curve) -> Table:

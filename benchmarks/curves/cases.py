@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from devices.documents.document import read_yaml
 from devices.profile import DeviceProfile
 from devices.published import load_published
 from devices.quantities import Slices
@@ -78,7 +79,8 @@ def built_in_cases() -> tuple[Case, ...]:
     return tuple(Case(name, name, (None, *smaller), m4) for name, smaller in slices.items())
 
 
-def llama_case(model: Path) -> Case:
-    """The Llama of 100 million parameters with LoRA, from its file, with published costs."""
+def llama_case(model: Path, profile: Path) -> Case:
+    """The Llama of 100 million parameters with LoRA, from its file, with measured times."""
     slices = (Slices(_MIB), Slices(4 * _MIB, 4 * _MIB), Slices(_MIB, _MIB))
-    return Case("Llama, 100 M, LoRA", str(model), slices, load_published("m4"), lora="8")
+    measured = read_yaml(profile, DeviceProfile)
+    return Case("Llama, 100 M, LoRA", str(model), slices, measured, lora="8")
