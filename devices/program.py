@@ -1,4 +1,4 @@
-"""Name and version of the program, and processes that run modules of this project."""
+"""Name and version of the program, and the processes that it starts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import FrameType
+from typing import AnyStr
 
 _ROOT = Path(__file__).parents[1]
 
@@ -68,3 +73,57 @@ def leave_stopping_to_parent() -> None:
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # blocked while this process was started
+
+
+@contextmanager
+def stops_put_off() -> Iterator[None]:
+    """Put off what Ctrl-C, SIGTERM and SIGHUP do to this process until the context ends.
+
+    Handlers run between any two instructions of the main thread, whichever thread the signal came
+    to, so that they are replaced. Processes that are started meanwhile do not inherit that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    is_open = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if is_open:
+            arrived.append(number)
+        else:  # between replacing the first handler and the last, or restoring them
+            handlers[signal.Signals(number)](number, frame)
+
+    found = {number: signal.getsignal(number) for number in STOPS}
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, note)
+    is_open = True
+    try:
+        yield
+    finally:
+        is_open = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
+
+
+@contextmanager
+def ended_in_any_case(
+    start: Callable[[], subprocess.Popen[AnyStr]], end: Callable[[subprocess.Popen[AnyStr]], None]
+) -> Iterator[subprocess.Popen[AnyStr]]:
+    """Start a process, and end it with the context; also if a signal to stop arrives meanwhile.
+
+    Such a signal may come when the process runs and nobody knows it yet. A process that leads a
+    session of its own does not get the signal.
+    """
+    process: subprocess.Popen[AnyStr] | None = None
+    try:
+        with stops_put_off():
+            process = start()
+        yield process
+    finally:
+        if process is not None:
+            with process:
+                end(process)

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from devices.errors import InputError
-from devices.program import STOPS, leave_stopping_to_parent
+from devices.program import STOPS, leave_stopping_to_parent, stops_put_off
 
 CLUSTER_LIMIT_S = 15.0
 """Longest wait for a Dask scheduler, and again for its first worker."""
@@ -49,7 +48,7 @@ class Pool:
         Ctrl-C waits until that is done: a worker that the executor does not know yet would never be
         ended.
         """
-        with _stops_put_off():
+        with _stops_blocked():
             return self.executor.submit(task, *arguments, **named)
 
 
@@ -99,7 +98,7 @@ class LastingPool:
         **named: Parameters.kwargs,
     ) -> Future[Result]:
         """Begin a task, and the processes if they are missing."""
-        with _stops_put_off():
+        with _stops_blocked():
             if self._executor is not None:
                 try:
                     return self._executor.submit(task, *arguments, **named)
@@ -140,7 +139,7 @@ def _local_executor(processes: int) -> Executor:
     from loky import ProcessPoolExecutor
 
     _start_resource_tracker()
-    with _stops_put_off():  # a semaphore that is only half registered would be left behind
+    with _stops_blocked():  # a semaphore that is only half registered would be left behind
         executor: Executor = ProcessPoolExecutor(
             processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
         )
@@ -162,40 +161,18 @@ def _start_resource_tracker() -> None:
 
 
 @contextmanager
-def _stops_put_off() -> Iterator[None]:
-    """Put off what Ctrl-C, SIGTERM and SIGHUP do until the context ends.
+def _stops_blocked() -> Iterator[None]:
+    """Put off what Ctrl-C, SIGTERM and SIGHUP do until the context ends, here and in new processes.
 
-    Handlers run between any two instructions of the main thread, whichever thread the signal came
-    to, so that they are replaced. The signals are also blocked, for the sake of new processes:
-    these inherit that, and begin to ignore the signals only when they have imported their modules.
+    These inherit that the signals are blocked, and ignore them as soon as they have imported their
+    modules.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[int] = []
-    is_open = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if is_open:
-            arrived.append(number)
-        else:  # between replacing the first handler and the last, or restoring them
-            handlers[signal.Signals(number)](number, frame)
-
-    found = {number: signal.getsignal(number) for number in STOPS}
-    handlers = {number: handler for number, handler in found.items() if callable(handler)}
-    for number in handlers:
-        signal.signal(number, note)
-    is_open = True
-    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
-        is_open = False
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        if arrived:
-            signal.raise_signal(arrived[0])
+    with stops_put_off():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

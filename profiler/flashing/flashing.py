@@ -23,7 +23,7 @@ from devices.firmware import (
     OpenocdFlasher,
     PyocdFlasher,
 )
-from devices.program import COMMAND
+from devices.program import COMMAND, ended_in_any_case
 from profiler.boards.base import BoardFacts
 from profiler.building.firmware_image import FirmwareImage
 from profiler.flashing.uf2 import uf2_file
@@ -191,8 +191,22 @@ class ToolFlashing:
     def carry_out(self, progress: Progress) -> None:
         tool = self.argv[0]
         progress(f"{tool} writes the program")
+        with ended_in_any_case(self._started, _end) as process:
+            try:
+                output, _ = process.communicate(timeout=self.limit_s)
+            except subprocess.TimeoutExpired:
+                raise BoardUnreachable(
+                    f"{self.board}: {tool} did not finish within {self.limit_s:g} s",
+                    remedy="check that the board is powered and that its probe is free",
+                ) from None
+        if process.returncode != 0:
+            raise BoardUnreachable(
+                f"{self.board}: {tool} failed: {_complaint(output, process.returncode)}"
+            )
+
+    def _started(self) -> subprocess.Popen[str]:
         try:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 self.argv,
                 stdin=subprocess.DEVNULL,  # it must not prompt
                 stdout=subprocess.PIPE,
@@ -203,23 +217,9 @@ class ToolFlashing:
             )
         except OSError as error:
             raise BuildFailed(
-                f"{self.board}: cannot run {tool} ({error.strerror})",
+                f"{self.board}: cannot run {self.argv[0]} ({error.strerror})",
                 remedy=f"install it with: {self.remedy}",
             ) from error
-        with process:
-            try:
-                output, _ = process.communicate(timeout=self.limit_s)
-            except subprocess.TimeoutExpired:
-                raise BoardUnreachable(
-                    f"{self.board}: {tool} did not finish within {self.limit_s:g} s",
-                    remedy="check that the board is powered and that its probe is free",
-                ) from None
-            finally:
-                _end(process)
-        if process.returncode != 0:
-            raise BoardUnreachable(
-                f"{self.board}: {tool} failed: {_complaint(output, process.returncode)}"
-            )
 
 
 def _end(process: subprocess.Popen[str]) -> None:

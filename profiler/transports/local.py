@@ -10,6 +10,7 @@ import subprocess
 from typing import BinaryIO
 
 from devices.errors import SetupMissing
+from devices.program import ended_in_any_case
 from profiler.transports.deadline import Deadline
 from profiler.transports.link import NoAnswerError, Sink
 from profiler.transports.posix import PosixTransport
@@ -37,34 +38,39 @@ class _LocalLink:
         self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
     ) -> int:
         deadline = Deadline(timeout_s)
-        # A session of its own: Ctrl-C in the terminal reaches only this process, which then ends
-        # the shell and, on closing, the processes that the shell supervises.
-        try:
-            started = subprocess.Popen(
-                ["sh", "-c", script],
-                stdin=subprocess.DEVNULL if source is None else source,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except FileNotFoundError:
-            raise SetupMissing(
-                "this computer: the shell sh, which runs all commands, is not installed",
-                remedy="install it with: sudo apt install dash, or correct PATH",
-            ) from None
-        with started as shell:
+
+        def start() -> subprocess.Popen[bytes]:
+            # A session of its own: Ctrl-C in the terminal reaches only this process, which then
+            # ends the shell and, on closing, the processes that the shell supervises.
+            try:
+                return subprocess.Popen(
+                    ["sh", "-c", script],
+                    stdin=subprocess.DEVNULL if source is None else source,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except FileNotFoundError:
+                raise SetupMissing(
+                    "this computer: the shell sh, which runs all commands, is not installed",
+                    remedy="install it with: sudo apt install dash, or correct PATH",
+                ) from None
+
+        with ended_in_any_case(start, _end) as shell:
             try:
                 _pass_on(shell, out, err, deadline)
                 return shell.wait(deadline.remaining_s)
             except subprocess.TimeoutExpired:
                 raise NoAnswerError(timeout_s) from None
-            finally:
-                if shell.returncode is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(shell.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Does nothing: no connection exists."""
+
+
+def _end(shell: subprocess.Popen[bytes]) -> None:
+    if shell.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
 
 
 def _pass_on(shell: subprocess.Popen[bytes], out: Sink, err: Sink, deadline: Deadline) -> None:

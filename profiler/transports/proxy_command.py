@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from devices.program import ended_in_any_case
+
 _END_LIMIT_S = 2.0
 
 
@@ -40,18 +42,19 @@ def running_proxy(command: str) -> Iterator[ProxyCommand]:
     """
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as standard_error:
-        with theirs:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", f"exec {command}"],
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=standard_error,
-                start_new_session=True,
-            )
-        try:
+
+        def start() -> subprocess.Popen[bytes]:
+            with theirs:
+                return subprocess.Popen(
+                    ["/bin/sh", "-c", f"exec {command}"],
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=standard_error,
+                    start_new_session=True,
+                )
+
+        with ended_in_any_case(start, _end):
             yield ProxyCommand(ours, standard_error)
-        finally:
-            _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,59 @@
+"""Processes that the program starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from devices.program import ended_in_any_case
+
+
+def killed(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+
+
+@pytest.fixture
+def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that a test has started; those that still run are ended."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        with process:
+            process.kill()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_process_is_ended_if_a_stop_comes_while_it_starts(
+    stop: signal.Signals, begun: list[subprocess.Popen[bytes]]
+) -> None:
+    """Nothing but the signal's handler knows of the process then."""
+    before = signal.signal(stop, signal.default_int_handler)
+
+    def start() -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-c", "import time; time.sleep(600)"]
+        begun.append(subprocess.Popen(words, start_new_session=True))
+        os.kill(os.getpid(), stop)
+        return begun[0]
+
+    try:
+        with pytest.raises(KeyboardInterrupt), ended_in_any_case(start, killed):
+            pytest.fail("the signal should have come before")
+        assert begun[0].returncode == -signal.SIGKILL
+        assert signal.getsignal(stop) is signal.default_int_handler
+    finally:
+        signal.signal(stop, before)
+
+
+def test_a_process_is_ended_with_its_context(begun: list[subprocess.Popen[bytes]]) -> None:
+    def start() -> subprocess.Popen[bytes]:
+        begun.append(subprocess.Popen(["sleep", "600"]))
+        return begun[0]
+
+    with ended_in_any_case(start, killed) as process:
+        assert process.poll() is None
+    assert begun[0].returncode == -signal.SIGKILL
