@@ -19,7 +19,8 @@ _LINE_FLOATS = 16
 """Floats of a cache line."""
 
 _LANES = 32
-_CORRELATED_LANES, _CORRELATED_CHANNELS, _CORRELATED_POSITIONS = 16, 32, 256
+_CORRELATED_LANES, _CORRELATED_TAPS = 16, 3
+_CORRELATED_CHANNELS, _CORRELATED_POSITIONS = 32, 256
 _TENSORS_PER_TILE, _LEAST_COLUMNS = 8, 128
 _POSITIONS_PER_COLUMN, _LEAST_POSITIONS = 8, 64
 _PART_BLOCK = 64
@@ -325,7 +326,7 @@ class _Plan:
     def _correlation(self, tile: _Tile) -> int:
         """Frames of all images of a tile, in lanes of channels."""
         positions = tile.images * self._frame_height(tile.rows) * self.conv.x.padded_width
-        return padded((positions + 3) * _CORRELATED_LANES)
+        return padded((positions + _CORRELATED_TAPS) * _CORRELATED_LANES)
 
     def _matmul(self, block: int, columns: int, depth: int) -> int:
         build = self.build

@@ -104,7 +104,7 @@ void jw_correlate(const jw_conv *conv, const jw_tile *tile, const float *input, 
         tile->images,
         tile->rows,
         conv->x.out,
-        f.height * f.width * LANES,
+        image_floats(&f),
         conv->y.stride * f.width * LANES,
         conv->x.stride * LANES,
     };
