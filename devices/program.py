@@ -113,10 +113,10 @@ def stops_put_off() -> Iterator[None]:
 def ended_in_any_case(
     start: Callable[[], subprocess.Popen[AnyStr]], end: Callable[[subprocess.Popen[AnyStr]], None]
 ) -> Iterator[subprocess.Popen[AnyStr]]:
-    """Start a process, and end it with the context; also if a signal to stop arrives meanwhile.
+    """Start a process, and end it with the context.
 
-    Such a signal may come when the process runs and nobody knows it yet. A process that leads a
-    session of its own does not get the signal.
+    Ctrl-C, SIGTERM or SIGHUP may arrive after the process has started and before its caller has it.
+    A process in a session of its own, which does not get the signal, would then be left running.
     """
     process: subprocess.Popen[AnyStr] | None = None
     try:

@@ -303,7 +303,7 @@ class _Plan:
         return (rows - 1) * self.conv.y.stride + self.conv.y.extent
 
     def _correlates(self, tile: _Tile) -> bool:
-        """Whether a weight gradient needs no unfolded input (``correlation.c``)."""
+        """Whether a weight gradient is computed without unfolding the input (``correlation.c``)."""
         conv, build = self.conv, self.build
         positions = tile.images * tile.rows * conv.x.out
         is_built = self.role == "parameter_gradient" and not (build.is_small or build.has_blas)

@@ -29,7 +29,7 @@ SHAPE_ONLY = frozenset(
 
 
 def is_foldable(operation: str) -> bool:
-    """Whether this module knows how to compute an operation on constants."""
+    """Whether :func:`computed` knows this operation."""
     return operation in _FUNCTIONS
 
 

@@ -260,7 +260,8 @@ static inline void jw_fill(float *restrict out, float value, jw_index count) {
     }
 }
 
-/* Called with constants, so that a row is a few instructions. Chunks may overlap. */
+/* Copy rows in chunks, of which the last two of a row may overlap; width >= chunk. Called with constants,
+ * so that a row is a few instructions. */
 static inline void jw_copy_chunks(float *restrict to, jw_index to_leading,
                                   const float *restrict from, jw_index from_leading, jw_index rows,
                                   jw_index width, jw_index chunk) {

@@ -59,7 +59,7 @@ class Parts:
         return isinstance(self.node.arguments.get(name), Reference)
 
     def has_number(self, name: str) -> bool:
-        """Whether the node states a number by this name."""
+        """Whether the node's argument of this name is a number."""
         return isinstance(self.node.arguments.get(name), int | float)
 
     def is_read(self, output: int) -> bool:
@@ -100,11 +100,11 @@ class Parts:
         return x.name not in self._learned
 
     def varies(self, x: Reference) -> bool:
-        """Whether an operand may have other numbers in another step."""
+        """Whether the values of an operand may differ between steps."""
         return x.name in self._varying
 
     def is_whole(self, x: Reference) -> bool:
-        """Whether the program gives an operand a type of whole numbers."""
+        """Whether the elements of an operand are integers."""
         return self._program.tensors[x.name].dtype in {INT32, INT64}
 
     def is_float(self, x: Reference) -> bool:

@@ -32,7 +32,7 @@ def _is_equal(c: Construction, node: Node) -> View:
 
 
 def _is_at_most(c: Construction, node: Node, sign: float) -> View:
-    """Where self <= other with sign 1, and where self >= other with sign -1."""
+    """1 where self <= other and 0 elsewhere; with sign -1, 1 where self >= other."""
     apart = times(c, node, _apart(c, node), sign, part="turned")
     above = applied(c, node, "relu.forward", apart, part="above")
     return equal_to(c, node, above, 0.0)

@@ -35,7 +35,7 @@ typedef struct {
     const jw_conv *conv;
     int direct;                      /* the input itself is the unfolded input */
     int staged;                      /* tiles of several images */
-    int correlates;                  /* weight gradients need no unfolded input */
+    int correlates;                  /* a weight gradient, computed without unfolding */
     jw_index images, rows, channels; /* of a tile */
     jw_index block;                  /* output channels of one product */
     jw_index tiles;
