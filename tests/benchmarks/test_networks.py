@@ -36,6 +36,7 @@ def squares() -> nn.Module:
     return Squares()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MLPERF_TINY)
 def test_networks_of_mlperf_tiny_are_imported_as_the_built_in_ones(name: str) -> None:
     from benchmarks.networks.cases import cases

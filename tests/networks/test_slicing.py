@@ -137,6 +137,7 @@ def parts_of(step: TrainingStep) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
     build=st.sampled_from([*WIDE, *SMALL]),

@@ -245,7 +245,13 @@ def told_apart(report: ReplayReport, together: int) -> ActivityEnergies:
 
 
 @pytest.mark.parametrize(
-    ("name", "together"), [("chain", 1), ("digits", 3), ("long names", 1), ("long names", 1000)]
+    ("name", "together"),
+    [
+        ("chain", 1),
+        ("digits", 3),
+        pytest.param("long names", 1, marks=pytest.mark.slow),
+        ("long names", 1000),
+    ],
 )
 def test_texts_of_energies_can_be_read(tmp_path: Path, name: str, together: int) -> None:
     plain = replayed(name)
