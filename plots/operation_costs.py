@@ -54,7 +54,12 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     ),
     "normalisation": (
         GREEN,
-        frozenset({"batch_norm", "batch_norm_frozen", "layer_norm", "rms_norm", "group_norm"}),
+        frozenset(
+            {
+                *("batch_norm", "batch_norm_frozen", "group_norm"),
+                *("layer_norm", "layer_norm_block", "rms_norm", "rms_norm_block"),
+            }
+        ),
     ),
     "activation, dropout": (
         ORANGE,
@@ -96,7 +101,8 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
                 *("square", "square_root", "pad", "cumulative_sum", "equal_number"),
                 *("from_integers", "to_indices"),
-                *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),
+                *("flatten", "concat", "strided_copy"),
+                *("embedding", "embedding_padded", "embedding_part", "embedding_padded_part"),
             }
         ),
     ),

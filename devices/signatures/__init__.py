@@ -7,6 +7,7 @@ from devices.signatures import (
     broadcasting,
     elementwise,
     matrices,
+    norm_blocks,
     normalisation,
     parts,
     recurrent,
@@ -25,6 +26,7 @@ SIGNATURES: dict[str, Signature] = {
     **recurrent.KINDS,
     **parts.KINDS,
     **blocks.KINDS,
+    **norm_blocks.KINDS,
     **whole_numbers.KINDS,
     **training.KINDS,
 }

@@ -29,6 +29,9 @@ Cross entropy over parts of the classes reads the logits of ``channels`` classes
   the order of the classes.
 - ``loss``: the mean over rows, in their order, from the state that the two chains have left.
 - ``input_gradient``: the gradient of a part of the logits, in any order of the parts.
+
+Cross entropy with weights of classes and labels that are ignored, without smoothing, has a ``loss``
+and an ``input_gradient`` of its own, after the same chains.
 """
 
 from __future__ import annotations
@@ -196,4 +199,31 @@ define(
     lambda a: 12 * _logits(a).elements,
     in_place={"logits_gradient": "logits"},
     scalars=("share",),
+)
+
+_WEIGHTED = "weighted_cross_entropy_block"
+
+
+def _weights(a: Attributes) -> Operand:
+    return Operand("class_weights", (a["classes"],), "positive")
+
+
+define(
+    KINDS,
+    f"{_WEIGHTED}.loss",
+    ("rows", "classes", "by_weight"),
+    lambda a: (*_extremes(a), _sums(a), _labels(a), _weights(a)),
+    lambda _: (Operand("loss", (1,)),),
+    lambda a: _sums(a).elements + 20 * a["rows"],
+    scalars=("share", "ignored"),
+)
+define(
+    KINDS,
+    f"{_WEIGHTED}.input_gradient",
+    ("rows", "classes", "by_weight", *PART),
+    lambda a: (_logits(a), _labels(a), _of_rows(a, "maximum"), _sums(a), _weights(a)),
+    lambda a: (_logits(a, "logits_gradient"),),
+    lambda a: 12 * _logits(a).elements,
+    in_place={"logits_gradient": "logits"},
+    scalars=("share", "ignored"),
 )

@@ -91,8 +91,6 @@ def _define_embedding(family: str, attributes: tuple[str, ...]) -> None:
 _define_embedding("embedding", _EMBEDDING)
 _define_embedding("embedding_padded", (*_EMBEDDING, "padding_index"))  # its row has no gradient
 
-EMBEDDINGS = ("embedding.forward", "embedding_padded.forward")
-
 
 # The two batched matrix products of attention. Query, key, value and context are
 # [batch, sequence, heads * head_features]; scores and weights [batch, heads, sequence, sequence].

@@ -1,10 +1,13 @@
-"""Parts of a convolution or a linear layer: some of its output channels or features at a time.
+"""Parts of a layer: some output channels or features, or some rows of a table, at a time.
 
 A part's attributes are those of the whole operation, its first output channel (``first``) and its
 number of ``channels``. All parts together, in the order of their channels, compute the bits of the
 whole operation, wherever it is cut. Parts that write one tensor form a chain: the first part begins
 the tensor, and every other part reads it unfinished and continues it, in place where the step
 allows it. Channels that no part has written yet are undefined.
+
+A part of an embedding has the rows of a table from ``first`` on. It writes the rows of the output
+whose indices are among them.
 
 The input gradient of a convolution that keeps the size of its image is gathered: every element is
 one sum over the output channels and, within a channel, the taps. For all others
@@ -29,22 +32,39 @@ PART = ("first", "channels")
 INPUT_RANGE = ("first_input", "inputs")
 """Attributes of a range of input channels, after all others."""
 
+_EMBEDDINGS = ("embedding", "embedding_padded")
+
+LOOKUPS = frozenset(
+    f"{family}.forward" for name in _EMBEDDINGS for family in (name, f"{name}_part")
+)
+"""Kinds that select rows of a table, or of a part of it."""
+
 _WHOLE_KINDS: Mapping[str, str] = {
     f"{family}_part.{entry}": f"{family}.{entry}"
     for family in ("conv2d", "linear")
     for entry in ("forward", "input_gradient", "parameter_gradient")
+} | {
+    f"{family}_part.{entry}": f"{family}.{entry}"
+    for family in _EMBEDDINGS
+    for entry in ("forward", "parameter_gradient")
 }
 _WHOLES = {**windows.KINDS, **matrices.KINDS}
 _COLUMNS = "conv2d_part.columns_gradient"
-_SIZES = {"conv2d": "out_channels", "linear": "out_features"}
-_PARAMETERS = frozenset({"weight", "bias", "weight_gradient", "bias_gradient"})
+_PRODUCTS = frozenset({"conv2d", "linear"})
+_SIZES = {
+    **{"conv2d": "out_channels", "linear": "out_features"},
+    **dict.fromkeys(_EMBEDDINGS, "vocabulary"),
+}
+_PARAMETERS = frozenset(
+    {"weight", "bias", "weight_gradient", "bias_gradient", "table", "table_gradient"}
+)
 
 
 def whole_kind(kind: str) -> str | None:
     """Kind of the operation whose products a kind computes in parts or blocks, or None."""
     family, _, entry = kind.partition(".")
     whole, _, cut = family.rpartition("_")
-    if whole not in _SIZES or cut not in {"part", "block"} or entry == "fold":
+    if whole not in _PRODUCTS or cut not in {"part", "block"} or entry == "fold":
         return None
     return f"{whole}.{'input_gradient' if entry == 'columns_gradient' else entry}"
 
@@ -103,7 +123,7 @@ def _define_part(kind: str, whole_kind: str) -> None:
     continues = entry != "parameter_gradient"
 
     def cut(a: Attributes, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """Parameters have a row for each output channel; a part has its own rows."""
+        """Parameters have a row for each output channel or index; a part has its own rows."""
         return tuple(
             Operand(o.role, (a["channels"], *o.shape[1:])) if o.role in _PARAMETERS else o
             for o in operands
@@ -208,7 +228,7 @@ def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
 
     None for what is neither, and for a fold, which no operation of a layer is.
     """
-    whole = whole_kind(kind)
+    whole = _WHOLE_KINDS.get(kind) or whole_kind(kind)
     if whole is None:
         return None
     found = {name: a[name] for name in _WHOLES[whole].attributes}

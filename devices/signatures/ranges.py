@@ -318,6 +318,11 @@ def _linear_part(d: _Draw) -> dict[str, int]:
     return {**found, **_part(d, found["out_features"])}
 
 
+def _embedding_part(d: _Draw) -> dict[str, int]:
+    found = _embedding(d)
+    return {**found, "padding_index": 0, **_part(d, found["vocabulary"])}
+
+
 def _depthwise_part(d: _Draw) -> dict[str, int]:
     channels = d.channels(256)
     return {**_conv2d(d), **dict.fromkeys(("in_channels", "out_channels", "groups"), channels)}
@@ -346,6 +351,11 @@ def _block(d: _Draw) -> dict[str, int]:
 def _cross_entropy_block(d: _Draw) -> dict[str, int]:
     classes = d.size(2, 50000)
     return {"rows": d.size(1, 4096), "classes": classes, **_part(d, classes)}
+
+
+def _norm_block(d: _Draw) -> dict[str, int]:
+    features = d.channels(1024)
+    return {"rows": d.size(1, 8192), "features": features, **_part(d, features)}
 
 
 _Attributes = Callable[[_Draw], dict[str, int]]
@@ -384,9 +394,16 @@ _OF_FAMILY: Mapping[str, _Attributes] = {
     "lstm": _lstm,
     "conv2d_part": _conv2d_part,
     "linear_part": _linear_part,
+    "embedding_part": _embedding_part,
+    "embedding_padded_part": _embedding_part,
     "conv2d_block": _conv2d_block,
     "linear_block": _linear_block,
     "cross_entropy_block": _cross_entropy_block,
+    "weighted_cross_entropy_block": lambda d: {
+        **_cross_entropy_block(d),
+        "by_weight": d.chance(0.8),
+    },
+    **dict.fromkeys(("layer_norm_block", "rms_norm_block"), _norm_block),
     "depthwise_part": _depthwise_part,
     "dropout_part": _dropout_part,
     "dropout_rows": lambda d: {"rows": d.batch(), "inner": d.size(1, 1 << 18)},

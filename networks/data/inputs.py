@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
-from devices.signatures.matrices import EMBEDDINGS
+from devices.signatures.parts import LOOKUPS
 from networks.training import StepOp, TrainingStep
 from networks.training.accumulation import part_of
 
@@ -106,7 +106,7 @@ def _uses(step: TrainingStep) -> dict[str, _Uses]:
 
 
 def _gathers(step: TrainingStep, op: StepOp) -> bool:
-    return op.spec.kind in EMBEDDINGS and step.tensor[op.reads[1]].home is None
+    return op.spec.kind in LOOKUPS and step.tensor[op.reads[1]].home is None
 
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
@@ -123,7 +123,7 @@ def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
 
 def _bound(step: TrainingStep, uses: _Uses) -> int | None:
     """Bound of indices; those of a table in storage refer to all its rows, not to a batch's."""
-    lookups = [op for op, _ in uses if op.spec.kind in EMBEDDINGS]
+    lookups = [op for op, _ in uses if op.spec.kind in LOOKUPS]
     tables = [table for op in lookups if (table := step.tensor[op.reads[1]]).is_table]
     if tables:
         return min(table.home_stretches for table in tables)
@@ -140,7 +140,7 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
     if roles == {"mask"}:
         return "mask"
     for op, _ in uses:
-        if op.spec.kind in EMBEDDINGS:
+        if op.spec.kind in LOOKUPS:
             rows, vocabulary, *_ = op.spec.values
             # Of a table in storage, the operation reads the rows of a batch, as many as indices.
             whole = not step.tensor[op.reads[1]].is_table

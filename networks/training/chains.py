@@ -14,11 +14,13 @@ from devices.operation import OpSpec
 from devices.signatures.parts import INPUT_RANGE, PART, needs_columns
 from networks.training.step import StepOp
 
-CHANNELS: Mapping[str, str] = {"conv2d": "out_channels", "linear": "out_features"}
-"""Attribute that counts the rows of a weight, by the families that have parts."""
+IN_PARTS = frozenset({"conv2d", "linear", "embedding", "embedding_padded"})
+"""Families of layers that have parts."""
 
-CUT_ROLES = frozenset({"weight", "bias", "weight_gradient", "bias_gradient"})
-"""Operands with a row for each output channel or feature, of which a part has its own rows."""
+CUT_ROLES = frozenset(
+    {"weight", "bias", "weight_gradient", "bias_gradient", "table", "table_gradient"}
+)
+"""Operands with a row for each output channel, feature or index: a part has its own rows."""
 
 INPUT_GRADIENT, PARAMETER_GRADIENT = "input_gradient", "parameter_gradient"
 
@@ -55,7 +57,7 @@ def rounds(op: StepOp, cut: Cut) -> tuple[Round, ...]:
     are in RAM together; every other operation has one round.
     """
     family, _, entry = op.spec.kind.partition(".")
-    if family not in CHANNELS:
+    if family not in IN_PARTS:
         return (Round(tuple(_elements(op, cut, *part) for part in cut.parts)),)
     if family == "conv2d" and entry == INPUT_GRADIENT and needs_columns(op.spec.attributes):
         return tuple(

@@ -17,9 +17,10 @@ gradient never exists. A sum over parts is made in the order in which the whole 
 all values are the same, bit for bit, as those of the step without slices.
 
 **Which layers.** Those with a weight that is larger than the limit, if nothing but convolutions of
-one group, linear layers, sums of gradients and updates touches it: a table that is also looked up
-stays whole. A layer stays whole as well if none of its operations is larger than the largest one
-outside of such layers, which no slice makes smaller.
+one group, linear layers, embeddings, sums of gradients and updates touches it. An embedding's
+weight is its table, in parts of some rows; a table of which a step brings only the rows that it
+reads (:mod:`networks.training.home`) stays whole. A layer stays whole as well if none of its
+operations is larger than the largest one outside of such layers, which no slice makes smaller.
 
 **Recurrent layers** are cut along another axis: where activations are limited, those with larger
 gates are unrolled (:mod:`networks.training.unrolling`) before anything else is cut. The promise of
@@ -40,8 +41,8 @@ from numpy.typing import NDArray
 from devices.quantities import Slices
 from networks.kinds import TensorKind
 from networks.training.chains import (
-    CHANNELS,
     CUT_ROLES,
+    IN_PARTS,
     INPUT_GRADIENT,
     Cut,
     all_operations,
@@ -129,9 +130,10 @@ def joined(
 
 def _weights(step: TrainingStep, slice_bytes: int) -> Iterator[str]:
     for op in step.ops:
-        if op.spec.family in CHANNELS and op.phase == "forward":
+        if op.spec.family in IN_PARTS and op.phase == "forward":
             weight = step.tensor[op.reads[1]]
-            if weight.kind == "parameter" and weight.part is None and weight.bytes > slice_bytes:
+            is_whole = weight.part is None and not weight.is_table
+            if weight.kind == "parameter" and is_whole and weight.bytes > slice_bytes:
                 yield weight.name
 
 
@@ -159,7 +161,7 @@ class _Group:
         layers = {op.layer for op in step.ops if weight in op.reads and op.phase != "update"}
         tensors, copied, ops = {weight}, set[str](), dict[str, StepOp]()
         for op in step.ops:
-            if op.layer in layers and op.spec.family in CHANNELS:
+            if op.layer in layers and op.spec.family in IN_PARTS:
                 tensors.update(name for role, name in _operands(op) if role in CUT_ROLES)
             elif tensors.isdisjoint((*op.reads, *op.writes)):
                 continue
@@ -179,7 +181,10 @@ class _Group:
         of_layers = [op.spec.attributes for op in ops.values() if op.layer in layers]
         if any(attributes.get("groups", 1) > 1 for attributes in of_layers):
             return None
-        rows = next(op.spec.reads[1].shape[0] for op in ops.values() if op.phase == "forward")
+        shapes = {op.spec.reads[1].shape for op in ops.values() if op.phase == "forward"}
+        if len(shapes) > 1:
+            return None
+        [(rows, *_)] = shapes
         row_bytes = step.tensor[weight].bytes // rows
         return cls(rows, row_bytes, frozenset(tensors), frozenset(copied), ops)
 
@@ -210,7 +215,7 @@ def _rewritten(ops: Iterable[StepOp], group: _Group, cut: Cut) -> Iterator[StepO
     for op in ops:
         if op.name not in group.ops:
             of_layers.append(op)
-        elif op.spec.family not in CHANNELS:
+        elif op.spec.family not in IN_PARTS:
             others.extend(all_operations(op, cut))
         elif op.phase == "forward":
             of_layers.extend(all_operations(op, cut))
@@ -238,7 +243,7 @@ def _tensors(tensors: Iterable[StepTensor], group: _Group, cut: Cut) -> Iterator
     """The tensors of a step, with those of a group in parts, and what chains write on the way."""
     between: dict[str, list[StepTensor]] = {}
     for op in group.ops.values():
-        if op.spec.family in CHANNELS:
+        if op.spec.family in IN_PARTS:
             *_, result = op.writes
             kind: TensorKind = "activation" if op.phase == "forward" else "gradient"
             between[result] = [

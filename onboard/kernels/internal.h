@@ -199,12 +199,26 @@ static inline float jw_fold_lanes(float lanes[JW_LANES]) {
     return lanes[0];
 }
 
+/* Sum of all lanes, which are kept. */
+static inline float jw_folded_lanes(const float *lanes) {
+    float copy[JW_LANES];
+    memcpy(copy, lanes, sizeof copy);
+    return jw_fold_lanes(copy);
+}
+
 /* Add a * b, expressions in the index i, to `lanes` for i in [0, count). */
-#define JW_ADD_PRODUCTS(lanes, count, a, b)                                                        \
+#define JW_ADD_PRODUCTS(lanes, count, a, b) JW_CONTINUE_PRODUCTS(lanes, 0, count, a, b)
+
+/* The same for elements of a longer sum, in which i = 0 is element `first`: its lane is
+ * first mod JW_LANES. */
+#define JW_CONTINUE_PRODUCTS(lanes, first, count, a, b)                                            \
     do {                                                                                           \
         float jw_lanes[JW_LANES];                                                                  \
-        jw_index jw_base = 0;                                                                      \
+        const jw_index jw_lane = (first) % JW_LANES;                                               \
+        jw_index jw_base = jw_lane == 0 ? 0 : jw_min(JW_LANES - jw_lane, (count));                 \
         memcpy(jw_lanes, (lanes), sizeof jw_lanes);                                                \
+        for (jw_index i = 0; i < jw_base; i++)                                                     \
+            jw_lanes[jw_lane + i] = JW_FMA((a), (b), jw_lanes[jw_lane + i]);                       \
         for (; jw_base + JW_LANES <= (count); jw_base += JW_LANES)                                 \
             for (int jw_l = 0; jw_l < JW_LANES; jw_l++) {                                          \
                 const jw_index i = jw_base + jw_l;                                                 \

@@ -224,6 +224,16 @@ void jw_embedding_forward(const jw_call *call);
 void jw_embedding_parameter_gradient(const jw_call *call);
 void jw_embedding_padded_parameter_gradient(const jw_call *call);
 
+/* A part of it: `channels` rows of the table from `first` on. Rows of the output that parts before
+ * have written are read if `first` is not 0, and may be in place. */
+
+/* indices [rows], table [channels, features], output_before -> output [rows, features] */
+void jw_embedding_part_forward(const jw_call *call);
+void jw_embedding_padded_part_forward(const jw_call *call);
+/* indices [rows], output_gradient [rows, features] -> table_gradient [channels, features] */
+void jw_embedding_part_parameter_gradient(const jw_call *call);
+void jw_embedding_padded_part_parameter_gradient(const jw_call *call);
+
 /* input [elements] -> output [elements], or the same for gradients */
 void jw_flatten(const jw_call *call);
 
@@ -472,6 +482,46 @@ void jw_cross_entropy_block_loss(const jw_call *call);
 /* logits [rows, channels], labels [rows], maximum [rows], sums -> logits_gradient [rows, channels];
  * scalar share */
 void jw_cross_entropy_block_input_gradient(const jw_call *call);
+
+/* The same with weights of classes and labels that are ignored, from the state of the same chains;
+ * scalars: share, ignored. */
+
+/* maximum [rows], label_logit [rows], sums, labels [rows], class_weights [classes] -> loss [1] */
+void jw_weighted_cross_entropy_block_loss(const jw_call *call);
+/* logits [rows, channels], labels [rows], maximum [rows], sums, class_weights [classes] ->
+ * logits_gradient [rows, channels] */
+void jw_weighted_cross_entropy_block_input_gradient(const jw_call *call);
+
+/* Layer and RMS norm over parts of the features: `channels` features from `first` on, of which data =
+ * [rows, channels] has the columns, and scale and shift = [channels] the elements. Sums of the parts
+ * before are read if `first` is not 0, and may be in place. Sums are [rows, JW_LANES]: feature f is in
+ * sum f mod JW_LANES. mean, variance and mean_square are [rows]; scalar epsilon of outputs and input
+ * gradients. */
+
+/* input data, sums_before -> sums */
+void jw_layer_norm_block_sum(const jw_call *call);
+/* input data, sums, squares_before -> squares */
+void jw_layer_norm_block_squares(const jw_call *call);
+/* sums, squares -> mean, variance */
+void jw_layer_norm_block_statistics(const jw_call *call);
+/* input data, scale, shift, mean, variance -> output data */
+void jw_layer_norm_block_forward(const jw_call *call);
+/* input, output_gradient data, scale, mean, variance, gradient_sums_before, gradient_products_before
+ * -> gradient_sums, gradient_products */
+void jw_layer_norm_block_gradient_sums(const jw_call *call);
+/* input, output_gradient data, scale, mean, variance, gradient_sums, gradient_products ->
+ * input_gradient data */
+void jw_layer_norm_block_input_gradient(const jw_call *call);
+/* input data, squares_before -> squares */
+void jw_rms_norm_block_squares(const jw_call *call);
+/* squares -> mean_square */
+void jw_rms_norm_block_statistics(const jw_call *call);
+/* input data, scale, mean_square -> output data */
+void jw_rms_norm_block_forward(const jw_call *call);
+/* input, output_gradient data, scale, mean_square, gradient_products_before -> gradient_products */
+void jw_rms_norm_block_gradient_sums(const jw_call *call);
+/* input, output_gradient data, scale, mean_square, gradient_products -> input_gradient data */
+void jw_rms_norm_block_input_gradient(const jw_call *call);
 
 /* input [batch, channels, in_height, in_width] -> output [batch, channels, out_height, out_width];
  * scalars: the distance of two outputs in rows and in columns of the input */

@@ -271,3 +271,124 @@ def test_cross_entropy_over_parts_of_the_classes_is_the_whole(
         np.testing.assert_array_equal(found, whole)
         if not np.isnan(whole).any():
             assert found.tobytes() == whole.tobytes()
+
+
+@given(
+    logits=logits(),
+    by_weight=st.integers(0, 1),
+    ignored=st.integers(-100, 3),
+    in_place=st.booleans(),
+    data=st.data(),
+)
+@some
+def test_weighted_cross_entropy_over_parts_of_the_classes_is_the_whole(
+    logits: Array,
+    by_weight: int,
+    ignored: int,
+    in_place: bool,
+    data: st.DataObject,
+    library: KernelLibrary,
+) -> None:
+    rows, classes = logits.shape
+    sizes = {"rows": rows, "classes": classes}
+    parts = list(pairwise(drawn_cuts(data, classes)))
+    whole = OpSpec.of("weighted_cross_entropy.forward", **sizes, by_weight=by_weight)
+    labels, weights = (fill(operand, classes) for operand in whole.reads[1:])
+    labels[:1] = data.draw(st.sampled_from([-1, classes, 0]))
+
+    def run(kind: str, cut: Range, *reads: Array, **more: Sequence[float] | int) -> list[Array]:
+        scalars = more.pop("scalars", ())
+        spec = OpSpec.of(kind, **sizes, first=cut[0], channels=_count(cut), **more)
+        return library.run(spec, [logits[:, slice(*cut)], *reads], scalars, in_place=in_place)
+
+    extremes: list[Array] = []
+    sums: list[Array] = []
+    for cut in parts:
+        extremes = run("cross_entropy_block.maximum", cut, labels, *extremes)
+    for cut in parts:
+        sums = run("cross_entropy_block.sum", cut, extremes[0], *sums)
+    of_all = OpSpec.of("weighted_cross_entropy_block.loss", **sizes, by_weight=by_weight)
+    loss = library.run(of_all, [*extremes, *sums, labels, weights], [0.5, ignored])
+    gradients = [
+        run(
+            "weighted_cross_entropy_block.input_gradient",
+            cut,
+            *(labels, extremes[0], *sums, weights),
+            scalars=[0.5, ignored],
+            by_weight=by_weight,
+        )[0]
+        for cut in parts
+    ]
+    for entry, found in (("forward", loss[0]), ("input_gradient", np.concatenate(gradients, 1))):
+        spec = OpSpec.of(f"weighted_cross_entropy.{entry}", **whole.attributes)
+        (expected,) = library.run(spec, [logits, labels, weights], [0.5, 0.0, ignored])
+        np.testing.assert_array_equal(found, expected)
+        if not np.isnan(expected).any():
+            assert found.tobytes() == expected.tobytes()
+
+
+# --- norms over parts of the features -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", ["layer_norm", "rms_norm"])
+@given(rows=st.integers(1, 5), features=st.integers(5, 200), in_place=st.booleans(), data=st.data())
+@some
+def test_a_norm_over_parts_of_the_features_is_the_whole(
+    family: str,
+    rows: int,
+    features: int,
+    in_place: bool,
+    data: st.DataObject,
+    library: KernelLibrary,
+) -> None:
+    sizes, scalars = {"rows": rows, "features": features}, [1e-3]
+    parts = list(pairwise(drawn_cuts(data, features)))
+    forward, gradient, of_parameters = (
+        OpSpec.of(f"{family}.{entry}", **sizes)
+        for entry in ("forward", "input_gradient", "parameter_gradient")
+    )
+    values = {each.role: fill(each, features) for each in (*gradient.reads, *forward.reads)}
+
+    def reads(spec: OpSpec, cut: Range) -> list[Array]:
+        """Operands of a part: its columns of matrices, its elements of parameters."""
+        roles = [operand.role for operand in spec.reads if operand.role in values]
+        statistics = {"mean", "variance", "mean_square"}
+        return [
+            values[role] if role in statistics else values[role][..., slice(*cut)] for role in roles
+        ]
+
+    def each(entry: str, *more: Array, scalars: Sequence[float] = ()) -> list[Array]:
+        found = []
+        for cut in parts:
+            spec = OpSpec.of(f"{family}_block.{entry}", **sizes, first=cut[0], channels=_count(cut))
+            found += library.run(spec, [*reads(spec, cut), *more], scalars, in_place=in_place)
+        return found
+
+    def chain(entry: str, *more: Array) -> list[Array]:
+        before: list[Array] = []
+        for cut in parts:
+            spec = OpSpec.of(f"{family}_block.{entry}", **sizes, first=cut[0], channels=_count(cut))
+            operands = [*reads(spec, cut), *more, *before]
+            before = library.run(spec, operands, in_place=in_place)
+        return before
+
+    sums = chain("sum") if family == "layer_norm" else []
+    squares = chain("squares", *sums)
+    statistics = library.run(OpSpec.of(f"{family}_block.statistics", **sizes), [*sums, *squares])
+    output, *expected = library.run(forward, [values[o.role] for o in forward.reads], scalars)
+    for found, whole in zip(statistics, expected, strict=True):
+        assert found.tobytes() == whole.tobytes()
+    names = [operand.role for operand in forward.writes[1:]]
+    values.update(zip(names, statistics, strict=True))
+    assert np.concatenate(each("forward", scalars=scalars), 1).tobytes() == output.tobytes()
+
+    (whole,) = library.run(gradient, [values[o.role] for o in gradient.reads], scalars)
+    totals = chain("gradient_sums")
+    found = each("input_gradient", *totals, scalars=scalars)
+    assert np.concatenate(found, 1).tobytes() == whole.tobytes()
+
+    wholes = library.run(of_parameters, [values[o.role] for o in of_parameters.reads], scalars)
+    for cut in parts:
+        spec = OpSpec.of(of_parameters.kind, rows=rows, features=_count(cut))
+        for part, whole in zip(library.run(spec, reads(spec, cut), scalars), wholes, strict=True):
+            assert part.tobytes() == whole[slice(*cut)].tobytes()

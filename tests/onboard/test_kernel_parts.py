@@ -1,4 +1,4 @@
-"""Parts of convolutions and linear layers: together, they have the bits of the whole operation."""
+"""Parts of convolutions, linear layers and embeddings: together, they have the whole one's bits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Parts:
             )
             reads = [
                 self.roles[operand.role][first:end]
-                if operand.role in {"weight", "bias"}
+                if operand.role in {"weight", "bias", "table"}
                 else self.roles.get(operand.role, before[0] if before else np.empty(0))
                 for operand in spec.reads
             ]
@@ -118,6 +118,30 @@ def test_parts_of_a_parameter_gradient_are_the_whole(
         zip(*found, strict=True), parts.whole("parameter_gradient"), strict=True
     ):
         assert_same_bits(library, np.concatenate(pieces), whole, spec.key)
+
+
+@st.composite
+def lookups(draw: st.DrawFn) -> OpSpec:
+    names = ("rows", "vocabulary", "features")
+    sizes = {
+        name: draw(st.integers(1, high)) for name, high in zip(names, (20, 60, 40), strict=True)
+    }
+    if draw(st.booleans()):
+        return OpSpec.of("embedding.forward", **sizes)
+    padding = draw(st.integers(0, sizes["vocabulary"] - 1))
+    return OpSpec.of("embedding_padded.forward", **sizes, padding_index=padding)
+
+
+@given(spec=lookups(), in_place=st.booleans(), data=st.data())
+@some
+def test_parts_of_a_table_are_the_whole(
+    spec: OpSpec, in_place: bool, data: st.DataObject, library: KernelLibrary
+) -> None:
+    parts = Parts(library, spec, drawn_cuts(data, spec.attributes["vocabulary"]))
+    _, found = parts.chained("forward", in_place=in_place)
+    assert found.tobytes() == parts.whole("forward")[0].tobytes()
+    gradients = [written for _, (written,) in parts.each("parameter_gradient")]
+    assert np.concatenate(gradients).tobytes() == parts.whole("parameter_gradient")[0].tobytes()
 
 
 @given(spec=linears(), in_place=st.booleans(), data=st.data())

@@ -5,11 +5,13 @@ heads), each with ``inner`` elements that are adjacent in memory, repeated ``out
 of it has some of the channels. Operands of an operation that lie on the same axis are cut at the
 same places.
 
-Operations are handled in one of four ways. In one that is *alike*, channels have nothing to do with
+Operations are handled in one of six ways. In one that is *alike*, channels have nothing to do with
 each other: each part of its operands is an operation of the same kind on fewer channels. A
 *product* (a convolution or a linear layer) sums over the channels of its input: it has blocks, one
-for each pair of a part of its output and a part of its input. A cross entropy (*loss*) runs through
-the parts of its logits. An operation without axes needs its operands whole.
+for each pair of a part of its output and a part of its input. A *lookup* goes through the parts of
+its table's rows, for each part of the features. A *norm* of features goes through the parts of its
+input for sums over them, and a cross entropy (*loss*) through those of its logits. An operation
+without axes needs its operands whole.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Literal, TypeAlias
 
 from devices.operation import Operand, OpSpec
 
-Handling: TypeAlias = Literal["alike", "product", "loss"]
+Handling: TypeAlias = Literal["alike", "product", "lookup", "norm", "loss"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,8 @@ class Axes:
     """How the operands of an operation can be cut.
 
     ``places`` has those of which a part needs a part, by role; ``copied`` are operands of which
-    each part has its own copy. ``counts`` are the attributes that count what is cut.
+    each part has its own copy; every part needs all others whole. ``counts`` are the attributes
+    that count what is cut.
     """
 
     handling: Handling
@@ -56,6 +59,9 @@ PRODUCTS: Mapping[str, tuple[str, str]] = {
     "linear": ("in_features", "out_features"),
 }
 """Attributes that count channels of input and output, by the families of products."""
+
+LOOKUPS = frozenset({"embedding", "embedding_padded"})
+"""Families of lookups in tables."""
 
 _WINDOWS = frozenset(
     {
@@ -86,7 +92,15 @@ def axes_of(spec: OpSpec) -> Axes | None:
         return _of_channels(spec)
     if family in {"attention_scores", "attention_context"}:
         return _of_heads(spec)
-    if family == "softmax_cross_entropy":
+    if family in {"layer_norm", "rms_norm"}:
+        return _of_features(spec)
+    if family == "group_norm":
+        return _of_groups(spec)
+    if family == "attention":
+        return _of_key_heads(spec)
+    if family in LOOKUPS:
+        return _lookup(spec)
+    if family in {"softmax_cross_entropy", "weighted_cross_entropy"}:
         place = Place(("classes",), (attributes["classes"],), attributes["rows"])
         return Axes("loss", {"logits": place, "logits_gradient": place})
     if family == "softmax":
@@ -173,3 +187,62 @@ def _of_heads(spec: OpSpec) -> Axes:
             place = Place(("heads",), (a["heads"],), a["batch"])
         places[operand.role] = place
     return Axes("alike", places, ("heads",))
+
+
+def _of_groups(spec: OpSpec) -> Axes:
+    """Groups of channels. Operands are [batch, channels, …], parameters [channels]."""
+    a = spec.attributes
+    places = {
+        operand.role: Place(
+            ("groups",), (a["groups"],), 1 if len(operand.shape) == 1 else a["batch"]
+        )
+        for operand in _operands(spec)
+    }
+    return Axes("alike", places, ("channels", "groups"))
+
+
+def _of_features(spec: OpSpec) -> Axes:
+    """Features of rows; parts of parameters need no sums over them."""
+    a = spec.attributes
+    places = {
+        operand.role: Place(
+            ("features",), (a["features"],), 1 if len(operand.shape) == 1 else a["rows"]
+        )
+        for operand in _operands(spec)
+        if operand.role not in {"mean", "variance", "mean_square"}
+    }
+    is_alike = spec.kind.endswith(".parameter_gradient")
+    return Axes("alike" if is_alike else "norm", places, ("features",))
+
+
+def _of_key_heads(spec: OpSpec) -> Axes | None:
+    """Heads of keys, each with the heads of queries that share it.
+
+    None if query, key and value are one operand, if each head has a mask of its own, or if weights
+    are dropped: which ones depends on the number of the head.
+    """
+    a = spec.attributes
+    if a["packed"] or a["dropout"] or a["mask_heads"] > 1:
+        return None
+    places = {}
+    for operand in _operands(spec):
+        if operand.role != "mask":
+            batch, second, *_ = operand.shape
+            rows = batch if operand.role == "log_sum_exp" else batch * second
+            places[operand.role] = Place(("heads",), (a["key_heads"],), rows)
+    return Axes("alike", places, ("heads", "key_heads"))
+
+
+def _lookup(spec: OpSpec) -> Axes:
+    """Operands but the indices: a table [vocabulary, features] and its rows [rows, features]."""
+    a = spec.attributes
+    table = Place(("vocabulary", "features"), (a["vocabulary"], a["features"]))
+    rows = Place(("features",), (a["features"],), a["rows"])
+    by_role = {
+        **{"table": table, "table_gradient": table},
+        **{"output": rows, "output_gradient": rows},
+    }
+    return Axes(
+        "lookup",
+        {each.role: by_role[each.role] for each in _operands(spec) if each.role in by_role},
+    )

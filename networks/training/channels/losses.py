@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from devices.operation import OpSpec
+from devices.operation import SIGNATURES, OpSpec
 from networks.training.channels.partition import Layout, operands, until
 from networks.training.step import StepOp
 
-_FAMILY = "cross_entropy_block"
+_CHAINS = "cross_entropy_block"
+_FAMILIES = {
+    "softmax_cross_entropy": _CHAINS,
+    "weighted_cross_entropy": "weighted_cross_entropy_block",
+}
 _LOGITS = "logits"
 
 
@@ -28,8 +32,10 @@ def loss_in_parts(op: StepOp, layouts: Mapping[str, Layout]) -> Iterator[StepOp]
             for state in states:
                 found[f"{state}_before"] = until(found[state], row, last)
                 found[state] = until(found[state], row + 1, last)
-            yield _operation(op, entry, _classes(op, logits, row), found, logits.suffix(row))
-    yield _operation(op, "loss", {"rows": op.spec.attributes["rows"]}, {**names, **_states(op)}, "")
+            kind, sizes = f"{_CHAINS}.{entry}", _classes(op, logits, row)
+            yield _operation(op, kind, sizes, found, logits.suffix(row))
+    of_rows = {**names, **_states(op)}
+    yield _operation(op, f"{_FAMILIES[op.spec.family]}.loss", op.spec.attributes, of_rows, "")
 
 
 def gradient_in_parts(op: StepOp, layouts: Mapping[str, Layout]) -> Iterator[StepOp]:
@@ -39,8 +45,8 @@ def gradient_in_parts(op: StepOp, layouts: Mapping[str, Layout]) -> Iterator[Ste
     for row in range(len(logits.rows)):
         found = {**names, **_states(op), _LOGITS: logits.part(row)}
         found["logits_gradient"] = gradient.part(row)
-        sizes = _classes(op, logits, row)
-        made = _operation(op, "input_gradient", sizes, found, logits.suffix(row))
+        kind, sizes = f"{_FAMILIES[op.spec.family]}.input_gradient", _classes(op, logits, row)
+        made = _operation(op, kind, sizes, found, logits.suffix(row))
         yield made if op.in_place else replace(made, in_place={})
 
 
@@ -55,12 +61,13 @@ def _classes(op: StepOp, logits: Layout, row: int) -> dict[str, int]:
 
 
 def _operation(
-    op: StepOp, entry: str, sizes: Mapping[str, int], names: Mapping[str, str], suffix: str
+    op: StepOp, kind: str, sizes: Mapping[str, int], names: Mapping[str, str], suffix: str
 ) -> StepOp:
-    spec = OpSpec.of(f"{_FAMILY}.{entry}", **sizes)
+    """An operation of a kind with those of the attributes that it has."""
+    spec = OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
     return replace(
         op,
-        name=f"{op.layer}.{entry}{suffix}",
+        name=f"{op.layer}.{kind.partition('.')[2]}{suffix}",
         spec=spec,
         reads=tuple(names[operand.role] for operand in spec.reads),
         writes=tuple(names[operand.role] for operand in spec.writes),

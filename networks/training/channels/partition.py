@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from networks.training.channels.axes import Axes, axes_of
+from networks.training.channels.axes import LOOKUPS, Axes, axes_of
 from networks.training.step import Part, StepOp, TrainingStep
 
 ROWS, COLUMNS = 0, 1
@@ -124,7 +124,8 @@ class Partition:
 
     def __init__(self, step: TrainingStep, part_bytes: int, weight_bytes: int) -> None:
         self._step = step
-        self._axes = {op.name: axes_of(op.spec) for op in step.ops}
+        whole = set(_whole_layers(step))
+        self._axes = {op.name: None if op.layer in whole else axes_of(op.spec) for op in step.ops}
         self._parent: dict[tuple[str, int], tuple[str, int]] = {}
         self._sizes: dict[tuple[str, int], int] = {}
         self._whole: set[str] = set()
@@ -261,9 +262,10 @@ class Partition:
         weights = {
             name: (self._class(name, ROWS), self._class(name, COLUMNS))
             for op in self._step.ops
-            if (axes := self._axes[op.name]) is not None and axes.handling == "product"
+            if (axes := self._axes[op.name]) is not None
             for role, name in operands(op)
-            if role == "weight"
+            if role == ("table" if axes.handling == "lookup" else "weight")
+            if axes.handling in {"product", "lookup"}
         }
         changed = True
         while changed:
@@ -281,6 +283,16 @@ class Partition:
 
     def _class(self, name: str, axis: int) -> _Class:
         return self._classes[self._root((name, axis))]
+
+
+def _whole_layers(step: TrainingStep) -> Iterator[str]:
+    """Layers that cannot be cut: lookups in activations, and losses with smoothed labels."""
+    for op in step.ops:
+        if op.phase != "forward":
+            continue
+        in_activation = op.spec.family in LOOKUPS and step.tensor[op.reads[1]].kind != "parameter"
+        if in_activation or op.scalars.get("smoothing"):
+            yield op.layer
 
 
 def operands(op: StepOp) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,9 @@ from devices.operation import OpSpec
 from networks.kinds import TensorKind
 from networks.training.channels.axes import Axes
 from networks.training.channels.blocks import INPUT_GRADIENT, PARAMETER_GRADIENT, Blocks
+from networks.training.channels.lookups import lookups
 from networks.training.channels.losses import gradient_in_parts, loss_in_parts
+from networks.training.channels.norms import norm_in_parts
 from networks.training.channels.partition import Layout, Partition, operands
 from networks.training.network import NetworkError
 from networks.training.order import placed
@@ -67,12 +69,15 @@ class _Rewriting:
         floating: list[StepOp] = []
         late: set[str] = set()
         products: set[str] = set()
+        in_tables: set[str] = set()
         for op in self._step.ops:
             axes = self._partition.axes(op)
             if axes is None or not any(self._layouts[name].is_cut for _, name in operands(op)):
                 (floating if op.phase == "update" else fixed).append(op)
             elif axes.handling == "alike":
                 floating.extend(_alike(op, axes, self._layouts))
+            elif axes.handling == "norm":
+                floating.extend(norm_in_parts(op, self._layouts))
             elif axes.handling == "loss" and op.phase == "forward":
                 floating.extend(loss_in_parts(op, self._layouts))
             elif axes.handling == "loss":
@@ -80,12 +85,14 @@ class _Rewriting:
                 floating.extend(parts)
                 late.update(part.name for part in parts)
             else:
-                products.add(op.name)
+                (in_tables if axes.handling == "lookup" else products).add(op.name)
                 fixed.append(op)
         done: set[str] = set()
         ordered: list[StepOp] = []
         for op in fixed:
-            if op.name not in products:
+            if op.name in in_tables:
+                ordered.extend(lookups(op, self._layouts))
+            elif op.name not in products:
                 ordered.append(op)
             elif op.phase == "forward":
                 ordered.extend(Blocks(op, self._layouts).forward())
@@ -131,11 +138,13 @@ def _alike(op: StepOp, axes: Axes, layouts: Mapping[str, Layout]) -> Iterator[St
     """An operation for each part of the operands of ``op``."""
     main = _main(op, axes)
     cut = {name for role, name in operands(op) if role in axes.places}
+    copied = {name for role, name in operands(op) if role in axes.copied}
     for row, column in layouts[main].numbers:
         suffix = layouts[main].suffix(row, column)
         names = {
-            name: layouts[name].part(row, column) if name in cut else name + suffix
-            for name in (*op.reads, *op.writes)
+            **{name: name for name in (*op.reads, *op.writes)},
+            **{name: layouts[name].part(row, column) for name in cut},
+            **{name: name + suffix for name in copied},
         }
         yield replace(
             op,

@@ -112,24 +112,11 @@ void jw_cross_entropy_block_sum(const jw_call *call) {
     } else {
         jw_fill(sums, 0.0f, p.rows * JW_LANES);
     }
-    const jw_index lane = p.first % JW_LANES;
-    const jw_index head = jw_min((JW_LANES - lane) % JW_LANES, p.classes); /* up to sum 0 */
     for (jw_index r = 0; r < p.rows; r++) {
         const float *x = (const float *)call->reads[0] + r * p.classes;
-        float *lanes = sums + r * JW_LANES;
-        for (jw_index i = 0; i < head; i++) {
-            lanes[lane + i] = JW_FMA(jw_exp(x[i] - maximum[r]), 1.0f, lanes[lane + i]);
-        }
-        x += head;
-        JW_ADD_PRODUCTS(lanes, p.classes - head, jw_exp(x[i] - maximum[r]), 1.0f);
+        JW_CONTINUE_PRODUCTS(sums + r * JW_LANES, p.first, p.classes, jw_exp(x[i] - maximum[r]),
+                             1.0f);
     }
-}
-
-/* Sum of a row's exponentials, from its sums. */
-static float folded(const float *sums) {
-    float lanes[JW_LANES];
-    memcpy(lanes, sums, sizeof lanes);
-    return jw_fold_lanes(lanes);
 }
 
 void jw_cross_entropy_block_loss(const jw_call *call) {
@@ -137,7 +124,7 @@ void jw_cross_entropy_block_loss(const jw_call *call) {
     const float *maximum = call->reads[0], *label_logit = call->reads[1], *sums = call->reads[2];
     float total = 0.0f;
     for (jw_index r = 0; r < rows; r++) {
-        total += jw_log(folded(sums + r * JW_LANES)) - (label_logit[r] - maximum[r]);
+        total += jw_log(jw_folded_lanes(sums + r * JW_LANES)) - (label_logit[r] - maximum[r]);
     }
     *(float *)call->writes[0] = call->scalars[0] * (total / (float)rows);
 }
@@ -150,7 +137,7 @@ void jw_cross_entropy_block_input_gradient(const jw_call *call) {
     for (jw_index r = 0; r < p.rows; r++) {
         const float *x = (const float *)call->reads[0] + r * p.classes;
         float *gradient = (float *)call->writes[0] + r * p.classes;
-        const float scale = share / folded(sums + r * JW_LANES);
+        const float scale = share / jw_folded_lanes(sums + r * JW_LANES);
         const jw_index label = labels[r] - p.first;
         JW_INDEPENDENT
         for (jw_index i = 0; i < p.classes; i++) {
