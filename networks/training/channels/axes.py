@@ -60,8 +60,8 @@ PRODUCTS: Mapping[str, tuple[str, str]] = {
 }
 """Attributes that count channels of input and output, by the families of products."""
 
-LOOKUPS = frozenset({"embedding", "embedding_padded"})
-"""Families of lookups in tables."""
+EMBEDDINGS = frozenset({"embedding", "embedding_padded"})
+"""Families of layers that look up rows of a table."""
 
 _WINDOWS = frozenset(
     {
@@ -98,7 +98,7 @@ def axes_of(spec: OpSpec) -> Axes | None:
         return _of_groups(spec)
     if family == "attention":
         return _of_key_heads(spec)
-    if family in LOOKUPS:
+    if family in EMBEDDINGS:
         return _lookup(spec)
     if family in {"softmax_cross_entropy", "weighted_cross_entropy"}:
         place = Place(("classes",), (attributes["classes"],), attributes["rows"])

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from networks.training.channels.axes import LOOKUPS, Axes, axes_of
+from networks.training.channels.axes import EMBEDDINGS, Axes, axes_of
 from networks.training.step import Part, StepOp, TrainingStep
 
 ROWS, COLUMNS = 0, 1
@@ -290,7 +290,9 @@ def _whole_layers(step: TrainingStep) -> Iterator[str]:
     for op in step.ops:
         if op.phase != "forward":
             continue
-        in_activation = op.spec.family in LOOKUPS and step.tensor[op.reads[1]].kind != "parameter"
+        in_activation = (
+            op.spec.family in EMBEDDINGS and step.tensor[op.reads[1]].kind != "parameter"
+        )
         if in_activation or op.scalars.get("smoothing"):
             yield op.layer
 
