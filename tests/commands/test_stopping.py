@@ -200,7 +200,10 @@ def test_nothing_runs_on_the_board_after_a_signal(
     measuring = ("cli.py", *words(board, tmp_path))
     pipe = subprocess.PIPE
     with started_as_by_a_shell(*measuring, stdout=pipe, stderr=pipe) as (process, mark):
-        assert eventually(lambda: runs(mark, b"harness", b"\0run\0"), _COMPILING_S)
+        assert eventually(
+            lambda: runs(mark, b"harness", b"\0run\0") or process.poll() is not None, _COMPILING_S
+        )
+        assert process.poll() is None, process.communicate()
         os.killpg(process.pid, number)
         _, said = process.communicate(timeout=60)
         assert_ended(process, mark, number, said)

@@ -613,7 +613,7 @@ def test_a_plan_that_pages_is_refused_on_a_board_without_usable_storage(
 
 def test_every_kind_has_the_entry_point_of_the_kernel_library() -> None:
     registry = (KERNELS / "registry.c").read_text()
-    entries = dict(re.findall(r'\{"([\w.]+)", \d+, \d+, (\w+),', registry))
+    entries = dict(re.findall(r'\{"([\w.]+)", \d+, \d+,\s+(\w+),', registry))
     assert {kind: kernel_entry(kind) for kind in SIGNATURES} == entries
 
 

@@ -334,6 +334,7 @@ def test_a_replay_does_not_disturb_a_board_that_is_kept_running(twin: Twin) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_published_network_trains_in_slices_on_a_board_of_64_kib() -> None:
     """Every value is that of the unscheduled step of whole layers, which takes 14 times the RAM."""
     whole = build_model("resnet8", parameters_in="storage")

@@ -101,6 +101,8 @@ class Peer:
         """Send the next request in order and return its answer."""
         self.send(kind, payload, most=most)
         answer = self.receive()
+        while answer.sequence == FIRST_SEQUENCE != self.sequence:  # to a repeated HELLO
+            answer = self.receive()
         assert (answer.session, answer.sequence) == (self.session, self.sequence)
         self.sequence = (self.sequence + 1) % 65536
         return answer
