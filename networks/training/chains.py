@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -123,7 +123,7 @@ def _channels(op: StepOp, cut: Cut, first: int, rows: int) -> StepOp:
     for role, before in spec.signature.in_place.items():
         names[before] = _until(names[role], first, cut.rows)
         names[role] = _until(names[role], first + rows, cut.rows)
-    return _operation(op, ranged(op.name, first, rows), spec, names)
+    return op.as_part(ranged(op.name, first, rows), spec, names)
 
 
 def _input_ranges(spec: OpSpec, cut: Cut) -> tuple[tuple[int, int], ...]:
@@ -152,7 +152,7 @@ def _columns(op: StepOp, cut: Cut, part: tuple[int, int], inputs: tuple[int, int
     names["columns_before"] = _until(columns, first, cut.rows)
     names["columns"] = _until(columns, first + rows, cut.rows)
     name = f"{op.layer}.columns_gradient{_of_inputs(op, inputs)}"
-    return _operation(op, ranged(name, first, rows), spec, names)
+    return op.as_part(ranged(name, first, rows), spec, names)
 
 
 def _fold(op: StepOp, inputs: tuple[int, int]) -> StepOp:
@@ -169,7 +169,7 @@ def _fold(op: StepOp, inputs: tuple[int, int]) -> StepOp:
     names["columns"] = _columns_name(op, inputs)
     names["input_gradient_before"] = _until(gradient, first, in_channels)
     names[INPUT_GRADIENT] = _until(gradient, first + count, in_channels)
-    return _operation(op, f"{op.layer}.fold{_of_inputs(op, inputs)}", spec, names)
+    return op.as_part(f"{op.layer}.fold{_of_inputs(op, inputs)}", spec, names)
 
 
 def _columns_name(op: StepOp, inputs: tuple[int, int]) -> str:
@@ -186,18 +186,6 @@ def _names(op: StepOp) -> dict[str, str]:
     operands = (*op.spec.reads, *op.spec.writes)
     roles = (operand.role for operand in operands)
     return dict(zip(roles, (*op.reads, *op.writes), strict=True))
-
-
-def _operation(op: StepOp, name: str, spec: OpSpec, names: Mapping[str, str]) -> StepOp:
-    """``spec`` as an operation of the layer and phase of ``op``, with its tensors by role."""
-    return replace(
-        op,
-        name=name,
-        spec=spec,
-        reads=tuple(names[operand.role] for operand in spec.reads),
-        writes=tuple(names[operand.role] for operand in spec.writes),
-        in_place={names[written]: names[read] for written, read in spec.in_place.items()},
-    )
 
 
 def _until(name: str, done: int, rows: int) -> str:

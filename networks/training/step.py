@@ -42,6 +42,24 @@ class StepOp:
         """False for an operation that changes a parameter or statistic, which runs once a step."""
         return not self.spec.signature.mutates
 
+    def as_part(self, name: str, spec: OpSpec, names: Mapping[str, str]) -> StepOp:
+        """An operation of the same layer and phase that does some of the work, in place.
+
+        Args:
+            name: Its name.
+            spec: What it computes, with scalars that this operation has.
+            names: Tensors by the roles of its operands, and by others, which do not matter.
+        """
+        return replace(
+            self,
+            name=name,
+            spec=spec,
+            reads=tuple(names[operand.role] for operand in spec.reads),
+            writes=tuple(names[operand.role] for operand in spec.writes),
+            scalars={scalar: self.scalars[scalar] for scalar in spec.signature.scalars},
+            in_place={names[written]: names[read] for written, read in spec.in_place.items()},
+        )
+
 
 @dataclass(frozen=True)
 class Part:

@@ -322,11 +322,17 @@ def test_a_part_is_updated_before_the_next_one_has_a_gradient() -> None:
 
 
 def test_what_parts_cannot_do_stays_whole() -> None:
-    """A convolution in groups."""
+    """A convolution in groups, and logits of a loss with smoothed labels."""
     net = Network("groups", 1)
     x = net.conv2d("grouped", net.input("image", 1, 8, 3, 3), 32, 3, groups=2)
     net.mean_squared_error("loss", x, net.input("target", *x.shape))
     assert not parts_of(sliced(training_step(net), Slices(100)))
+    net = looking_up()
+    logits = net.layers[-1].reads[0].name
+    assert logits in parts_of(sliced(training_step(net), Slices(100, 100)))
+    scalars = {**net.layers[-1].scalars, "smoothing": 0.1}
+    net.layers[-1] = replace(net.layers[-1], scalars=scalars)
+    assert logits not in parts_of(sliced(training_step(net), Slices(100, 100)))
 
 
 def test_layers_that_are_not_the_largest_stay_whole() -> None:

@@ -9,7 +9,7 @@ when the sum is whole. The gradient of a block of the weight needs one part of e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from devices.operation import OpSpec
 from devices.signatures.parts import INPUT_RANGE, needs_columns
@@ -61,13 +61,13 @@ class Blocks:
                 names["output_before"] = until(output, column, len(self.columns))
                 names["output"] = until(output, column + 1, len(self.columns))
                 spec = self._block("forward", row, column, continued=int(column > 0))
-                yield self._operation(self._name(row, column), spec, names)
+                yield self.op.as_part(self._name(row, column), spec, names)
 
     def parameter_gradient(self, row: int, column: int) -> StepOp:
         """The gradient of a block of the weight; that of the bias comes with the first column."""
         a = self._sizes(row, column)
         spec = OpSpec.of(self.op.spec.kind, **a, bias=self._bias(column))
-        return self._operation(self._name(row, column), spec, self._names(row, column))
+        return self.op.as_part(self._name(row, column), spec, self._names(row, column))
 
     def input_gradient(self, row: int, column: int) -> StepOp:
         """What a part of the output gradient adds to a part of the input gradient.
@@ -82,14 +82,14 @@ class Blocks:
         entry = "columns_gradient" if self.has_columns else INPUT_GRADIENT
         spec = self._block(entry, row, column, continued=int(row > 0))
         name = f"{self.op.layer}.{entry}{self._weight.suffix(row, column)}"
-        return self._operation(name, spec, names)
+        return self.op.as_part(name, spec, names)
 
     def fold(self, column: int) -> StepOp:
         """A part of the input gradient from its columns."""
         inputs = dict(zip(INPUT_RANGE, (0, self.columns[column][1]), strict=True))
         spec = OpSpec.of("conv2d_part.fold", **self._sizes(0, column), bias=0, **inputs)
         names = {**self._names(0, column), "columns": self._columns(column)}
-        return self._operation(f"{self.op.layer}.fold{self._of_column(column)}", spec, names)
+        return self.op.as_part(f"{self.op.layer}.fold{self._of_column(column)}", spec, names)
 
     def _columns(self, column: int) -> str:
         return f"{self.op.layer}.columns{self._of_column(column)}"
@@ -132,13 +132,3 @@ class Blocks:
 
     def _name(self, row: int, column: int) -> str:
         return self.op.name + self._weight.suffix(row, column)
-
-    def _operation(self, name: str, spec: OpSpec, names: Mapping[str, str]) -> StepOp:
-        return replace(
-            self.op,
-            name=name,
-            spec=spec,
-            reads=tuple(names[operand.role] for operand in spec.reads),
-            writes=tuple(names[operand.role] for operand in spec.writes),
-            in_place={names[written]: names[read] for written, read in spec.in_place.items()},
-        )

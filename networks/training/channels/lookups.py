@@ -7,7 +7,6 @@ writes the rows that it has. The gradient of a part of the table needs a part of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from devices.operation import OpSpec
 from networks.training.channels.partition import Layout, operands, until
@@ -44,11 +43,4 @@ def _operation(
         "features": place.columns * a["features"] // place.whole_columns,
     }
     spec = OpSpec.of(f"{op.spec.family}_part.{entry}", **{**a, **sizes})
-    return replace(
-        op,
-        name=op.name + table.suffix(row, column),
-        spec=spec,
-        reads=tuple(names[operand.role] for operand in spec.reads),
-        writes=tuple(names[operand.role] for operand in spec.writes),
-        in_place={names[written]: names[read] for written, read in spec.in_place.items()},
-    )
+    return op.as_part(op.name + table.suffix(row, column), spec, names)

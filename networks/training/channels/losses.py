@@ -65,12 +65,4 @@ def _operation(
 ) -> StepOp:
     """An operation of a kind with those of the attributes that it has."""
     spec = OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
-    return replace(
-        op,
-        name=f"{op.layer}.{kind.partition('.')[2]}{suffix}",
-        spec=spec,
-        reads=tuple(names[operand.role] for operand in spec.reads),
-        writes=tuple(names[operand.role] for operand in spec.writes),
-        scalars={name: op.scalars[name] for name in spec.signature.scalars},
-        in_place={names[written]: names[read] for written, read in spec.in_place.items()},
-    )
+    return op.as_part(f"{op.layer}.{kind.partition('.')[2]}{suffix}", spec, names)

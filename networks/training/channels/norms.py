@@ -58,7 +58,7 @@ class _Parts:
     def statistics(self) -> StepOp:
         """Mean and variance, or mean square, of each row."""
         spec = OpSpec.of(f"{self._op.spec.family}_block.statistics", **self._op.spec.attributes)
-        return self._made(f"{self._op.layer}.statistics", spec, self._of_part(0))
+        return self._op.as_part(f"{self._op.layer}.statistics", spec, self._of_part(0))
 
     def _of_part(self, row: int) -> dict[str, str]:
         """Tensors of a part, and those of rows, by role."""
@@ -72,15 +72,4 @@ class _Parts:
             "channels": place.rows * a["features"] // place.whole_rows,
         }
         spec = OpSpec.of(f"{self._op.spec.family}_block.{entry}", **a, **sizes)
-        return self._made(f"{self._op.layer}.{entry}{self._cut.suffix(row)}", spec, names)
-
-    def _made(self, name: str, spec: OpSpec, names: Mapping[str, str]) -> StepOp:
-        return replace(
-            self._op,
-            name=name,
-            spec=spec,
-            reads=tuple(names[operand.role] for operand in spec.reads),
-            writes=tuple(names[operand.role] for operand in spec.writes),
-            scalars={name: self._op.scalars[name] for name in spec.signature.scalars},
-            in_place={names[written]: names[read] for written, read in spec.in_place.items()},
-        )
+        return self._op.as_part(f"{self._op.layer}.{entry}{self._cut.suffix(row)}", spec, names)
