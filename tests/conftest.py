@@ -6,6 +6,7 @@ several processes at once.
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +29,10 @@ settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Whoever starts the tests in the background, or with nohup, has these ignored; processes of the
+    # tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     share_compiled(config)
     directory = TemporaryDirectory(prefix="joulewright-no-emulators-")
     config.add_cleanup(directory.cleanup)

@@ -365,11 +365,13 @@ def is_calm(scenario: Scenario, started_s: float, arrivals: Arrivals) -> bool:
 def skipped_if_busy(stand_in: Ppk2StandIn) -> Iterator[None]:
     """Stop the instrument inside; skips the test if this computer was too busy for the stand-in."""
     with patch("profiler.meters.ppk2.ppk2.decode", wraps=decode) as decoding:
-        yield
-    status = stand_in.status()
-    arrivals: Arrivals = decoding.call_args.args[1]
-    if status.overflowed or not is_calm(stand_in.scenario, status.started_s, arrivals):
-        pytest.skip(f"this computer is too busy for the stand-in: {status}")
+        try:
+            yield
+        finally:  # what came too late may have been refused
+            status = stand_in.status()
+            arrivals: Arrivals = decoding.call_args.args[1]
+            if status.overflowed or not is_calm(stand_in.scenario, status.started_s, arrivals):
+                pytest.skip(f"this computer is too busy for the stand-in: {status}")
 
 
 def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:

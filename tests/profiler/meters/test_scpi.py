@@ -26,9 +26,13 @@ from tests.support.failures import sentence_of
 MEASURED = {"MEAS:VOLT?": "+5.00000E+00", "MEAS:CURR?": "+2.50000E-01"}
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scpi, "_TIMEOUT_MS", 100)
+LATE_S = 0.6
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of answers that do not come: others would take a late thread for a lost answer."""
+    monkeypatch.setattr(scpi, "_TIMEOUT_MS", 500)
 
 
 def is_polling() -> bool:
@@ -162,6 +166,7 @@ def test_saturation_begins_at_the_described_full_scale(share: float, is_negative
     assert (reading.flaws == Flaw.SATURATED) == (share >= 0.998)
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_a_missing_answer_is_one_lost_sample() -> None:
     answers: list[str | None] = ["0.25"] * 5
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None, "0.5"]})
@@ -177,6 +182,7 @@ def test_a_missing_answer_is_one_lost_sample() -> None:
     assert set(capture.power_w[~lost]) == {1.25, 2.5}
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
     late = ScpiStandIn({"MEAS:POW?": [*["1"] * 5, "99", "1"]})
     in_time = late.answer
@@ -184,7 +190,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
     def answer(line: str) -> str | None:
         answered = in_time(line)
         if answered == "99":
-            time.sleep(0.15)
+            time.sleep(LATE_S)
         return answered
 
     late.answer = answer  # type: ignore[method-assign]
@@ -208,6 +214,7 @@ def test_a_refused_setup_is_an_error_that_quotes_the_instrument() -> None:
     assert "meter.setup" in told
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_a_query_without_an_answer_is_an_error_when_opening() -> None:
     told = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
     assert "MEAS:CURR?" in told
@@ -254,6 +261,7 @@ def test_an_instrument_that_disconnects_is_an_error_at_stop() -> None:
         instrument.close()
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_an_instrument_that_stops_answering_is_an_error() -> None:
     answers: list[str | None] = ["0.25"] * 4
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None]})
@@ -274,6 +282,7 @@ def test_closing_during_a_recording_ends_the_connection() -> None:
         instrument.close()
 
 
+@pytest.mark.usefixtures("short_waits")
 def test_a_refused_opening_ends_the_connection() -> None:
     stand_in = ScpiStandIn()
     with over_tcp(stand_in) as resource:
