@@ -296,7 +296,7 @@ class _Plan:
         """The part of a plane that a tile reads, with the padding around it; 0 if it is large, or
         read but once."""
         floats = self._frame_height(rows) * self.conv.x.padded_width
-        most = 64 if self.build.is_small else 4096
+        most = 112 if self.build.is_small else 4096
         return floats if self.conv.taps > 1 and floats <= most else 0
 
     def _frame_height(self, rows: int) -> int:

@@ -274,6 +274,26 @@ static inline void jw_fill(float *restrict out, float value, jw_index count) {
     }
 }
 
+/* Some floats that are copied at once: structs, so that a Cortex-M copies them with one load and one
+ * store of several registers. */
+typedef struct {
+    float at[2];
+} jw_two;
+
+typedef struct {
+    float at[4];
+} jw_four;
+
+static inline void jw_copy_chunk(float *restrict to, const float *restrict from, jw_index chunk) {
+    if (JW_SMALL_MEMORY && chunk == 4) {
+        *(jw_four *)(void *)to = *(const jw_four *)(const void *)from;
+    } else if (JW_SMALL_MEMORY && chunk == 2) {
+        *(jw_two *)(void *)to = *(const jw_two *)(const void *)from;
+    } else {
+        memcpy(to, from, (size_t)chunk * sizeof(float));
+    }
+}
+
 /* Copy rows in chunks, of which the last two of a row may overlap; width >= chunk. Called with constants,
  * so that a row is a few instructions. */
 static inline void jw_copy_chunks(float *restrict to, jw_index to_leading,
@@ -281,9 +301,9 @@ static inline void jw_copy_chunks(float *restrict to, jw_index to_leading,
                                   jw_index width, jw_index chunk) {
     for (jw_index r = 0; r < rows; r++, to += to_leading, from += from_leading) {
         for (jw_index x = 0; x + chunk < width; x += chunk) {
-            memcpy(to + x, from + x, (size_t)chunk * sizeof(float));
+            jw_copy_chunk(to + x, from + x, chunk);
         }
-        memcpy(to + width - chunk, from + width - chunk, (size_t)chunk * sizeof(float));
+        jw_copy_chunk(to + width - chunk, from + width - chunk, chunk);
     }
 }
 
@@ -293,8 +313,14 @@ static inline void jw_copy_rows(float *restrict to, jw_index to_leading, const f
         jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 16);
     } else if (!JW_SMALL_MEMORY && width >= 8) {
         jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 8);
-    } else if (width >= 4) {
+    } else if (JW_SMALL_MEMORY && width == 8) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, 8, 4);
+    } else if (width == 4) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, 4, 4);
+    } else if (width > 4) {
         jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 4);
+    } else if (JW_SMALL_MEMORY && width >= 2) {
+        jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 2);
     } else if (width >= 1) {
         jw_copy_chunks(to, to_leading, from, from_leading, rows, width, 1);
     }

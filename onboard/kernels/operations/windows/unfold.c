@@ -18,7 +18,7 @@ static float *columns_at(const jw_conv *conv, const jw_tile *tile, float *column
 /* Floats of the largest frame. Planes with larger ones have rows long enough to be copied from where
  * they are, and those that one tap reads are read but once. */
 #if JW_SMALL_MEMORY
-#define MOST_FRAMED 64
+#define MOST_FRAMED 112
 #else
 #define MOST_FRAMED 4096
 #endif
@@ -56,57 +56,112 @@ static void store_frame(const jw_conv *conv, const jw_frame *f, const float *fra
                  f->right - f->left);
 }
 
-/* Called with constants where rows are short. */
-static inline void unfold_frame(const jw_conv *conv, const jw_tile *tile, const jw_frame *f,
-                                const float *restrict framed, float *restrict columns,
-                                jw_index width, jw_index chunk) {
-    const jw_index stride = conv->x.stride, leading = conv->y.stride * f->width;
-    for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-        const float *from = framed + ky * conv->y.dilation * f->width;
-        for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-            if (stride == 1) {
-                jw_copy_chunks(columns, width, from, leading, tile->rows, width, chunk);
-            } else {
-                for (jw_index r = 0; r < tile->rows; r++) {
-                    for (jw_index x = 0; x < width; x++) {
-                        columns[r * width + x] = from[r * leading + x * stride];
-                    }
-                }
-            }
-            from += conv->x.dilation;
-            columns += tile->columns;
+/* How taps read a frame, in floats: distances of neighbouring taps and rows in it, and of the columns of
+ * neighbouring taps. */
+typedef struct {
+    jw_index taps_y, taps_x, down, across, row, columns;
+} taps;
+
+/* Copy the rows that each tap reads. Called with constants where rows are short. */
+static inline void unfold_frame(const taps *t, const float *restrict framed,
+                                float *restrict columns, jw_index rows, jw_index width,
+                                jw_index chunk) {
+    for (jw_index ky = 0; ky < t->taps_y; ky++, framed += t->down) {
+        const float *from = framed;
+        for (jw_index kx = 0; kx < t->taps_x; kx++, from += t->across, columns += t->columns) {
+            jw_copy_chunks(columns, width, from, t->row, rows, width, chunk);
         }
     }
 }
 
-static void unfold_frame_of(const jw_conv *conv, const jw_tile *tile, const jw_frame *f,
-                            const float *restrict framed, float *restrict columns) {
-    const jw_index width = conv->x.out;
-    if (width == 4) {
-        unfold_frame(conv, tile, f, framed, columns, 4, 4);
-    } else if (width == 2) {
-        unfold_frame(conv, tile, f, framed, columns, 2, 2);
-    } else if (!JW_SMALL_MEMORY && width == 8) {
-        unfold_frame(conv, tile, f, framed, columns, 8, 8);
-    } else if (!JW_SMALL_MEMORY && width >= 16) {
-        unfold_frame(conv, tile, f, framed, columns, width, 16);
-    } else if (!JW_SMALL_MEMORY && width > 8) {
-        unfold_frame(conv, tile, f, framed, columns, width, 8);
-    } else if (width > 4) {
-        unfold_frame(conv, tile, f, framed, columns, width, 4);
-    } else {
-        unfold_frame(conv, tile, f, framed, columns, width, 1);
+/* Functions of their own, so that the loops of each have the registers to themselves. */
+#define DEFINE_UNFOLD(NAME, ROWS, WIDTH, CHUNK)                                                    \
+    static JW_APART void NAME(const taps *t, const float *restrict framed,                         \
+                              float *restrict columns, jw_index rows, jw_index width) {            \
+        (void)rows;                                                                                \
+        (void)width;                                                                               \
+        unfold_frame(t, framed, columns, ROWS, WIDTH, CHUNK);                                      \
+    }
+DEFINE_UNFOLD(unfold_ones, rows, width, 1)
+DEFINE_UNFOLD(unfold_2_by_2, 2, 2, 2)
+DEFINE_UNFOLD(unfold_twos, rows, width, 2)
+DEFINE_UNFOLD(unfold_4_by_4, 4, 4, 4)
+DEFINE_UNFOLD(unfold_fours, rows, width, 4)
+#if JW_SMALL_MEMORY
+DEFINE_UNFOLD(unfold_2_by_8, 2, 8, 4)
+DEFINE_UNFOLD(unfold_3_by_8, 3, 8, 4)
+DEFINE_UNFOLD(unfold_8, rows, 8, 4)
+DEFINE_UNFOLD(unfold_1_by_16, 1, 16, 4)
+DEFINE_UNFOLD(unfold_16, rows, 16, 4)
+#else
+DEFINE_UNFOLD(unfold_8, rows, 8, 8)
+DEFINE_UNFOLD(unfold_eights, rows, width, 8)
+DEFINE_UNFOLD(unfold_16, rows, 16, 16)
+DEFINE_UNFOLD(unfold_sixteens, rows, width, 16)
+#endif
+
+typedef void unfolds(const taps *t, const float *restrict framed, float *restrict columns,
+                     jw_index rows, jw_index width);
+
+static unfolds *unfolds_of(jw_index rows, jw_index width) {
+    if (rows == 2 && width == 2) {
+        return unfold_2_by_2;
+    }
+    if (rows == 4 && width == 4) {
+        return unfold_4_by_4;
+    }
+#if JW_SMALL_MEMORY
+    if (width == 8) {
+        return rows == 2 ? unfold_2_by_8 : rows == 3 ? unfold_3_by_8 : unfold_8;
+    }
+    if (width == 16) {
+        return rows == 1 ? unfold_1_by_16 : unfold_16;
+    }
+#else
+    if (width >= 16) {
+        return width == 16 ? unfold_16 : unfold_sixteens;
+    }
+    if (width >= 8) {
+        return width == 8 ? unfold_8 : unfold_eights;
+    }
+#endif
+    return width >= 4 ? unfold_fours : width >= 2 ? unfold_twos : unfold_ones;
+}
+
+/* The same where neighbouring positions read elements that are not neighbours. */
+static void unfold_apart(const taps *t, const float *restrict framed, float *restrict columns,
+                         jw_index rows, jw_index width, jw_index stride) {
+    for (jw_index ky = 0; ky < t->taps_y; ky++, framed += t->down) {
+        const float *tap = framed;
+        for (jw_index kx = 0; kx < t->taps_x; kx++, tap += t->across, columns += t->columns) {
+            for (jw_index r = 0; r < rows; r++) {
+                for (jw_index x = 0; x < width; x++) {
+                    columns[r * width + x] = tap[r * t->row + x * stride];
+                }
+            }
+        }
     }
 }
 
 static void unfold_frames(const jw_conv *conv, const jw_tile *tile, const float *input,
                           float *columns, float *framed) {
     const jw_frame f = jw_frame_of(conv, tile->row, tile->rows);
+    const jw_index width = conv->x.out, stride = conv->x.stride;
+    const taps t = {
+        conv->y.kernel,   conv->x.kernel,           conv->y.dilation * f.width,
+        conv->x.dilation, conv->y.stride * f.width, tile->columns,
+    };
+    unfolds *const unfold = unfolds_of(tile->rows, width);
     jw_fill(framed, 0.0f, f.height * f.width);
     for (jw_index c = 0; c < tile->channels; c++) {
         for (jw_index n = 0; n < tile->images; n++) {
+            float *to = columns_at(conv, tile, columns, c, 0, n);
             load_frame(conv, &f, input + jw_input_plane(conv, tile, c, n), framed);
-            unfold_frame_of(conv, tile, &f, framed, columns_at(conv, tile, columns, c, 0, n));
+            if (stride == 1) {
+                unfold(&t, framed, to, tile->rows, width);
+            } else {
+                unfold_apart(&t, framed, to, tile->rows, width, stride);
+            }
         }
     }
 }
