@@ -18,8 +18,8 @@ from tests.support.onboard.kernels import KernelLibrary
 
 BOARD = "emulated-m4f"
 
-# The emulated board's external RAM, which the emulator makes as fast as the other: whole layers need
-# more than its 4 MiB.
+# The board's external RAM, which the emulator makes as fast as the other: whole layers need more
+# than its 4 MiB.
 _RAM_ADDRESS, _RAM_BYTES = 0x21000000, 16 << 20
 
 
@@ -66,7 +66,7 @@ class EmulatedBoard:
         self._profiles += 1
         specs = list(dict.fromkeys(piece.spec for pieces in contestants for piece in pieces))
         options = ProfileOptions(blocks=1, min_window_s=1e-3, idle_s=1e-2, storage=False)
-        directory = self._directory / f"{self._profiles}"
+        directory = self._directory / f"{self._profiles} {layer.name}"
         profile = profile_device(self._description, specs, None, options, directory)
         taken_s = {spec: profile.by_spec[spec].warm.time_s.median for spec in specs}
         whole_s, *others_s = (
@@ -76,7 +76,8 @@ class EmulatedBoard:
 
 
 def _with_external_ram(description: DeviceDescription) -> DeviceDescription:
-    assert description.firmware is not None and description.memory is not None
+    assert description.firmware is not None
+    assert description.memory is not None
     firmware = description.firmware.model_copy(update={"ram_address": _RAM_ADDRESS})
     memory = description.memory.model_copy(update={"ram_bytes": _RAM_BYTES})
     return description.model_copy(update={"firmware": firmware, "memory": memory})

@@ -34,6 +34,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
     from devices.documents.document import dump_json, write_atomically
+    from devices.program import stops_put_off
     from replay.board_ram import BoardRam
     from solver.constructed import keep_everything
     from solver.files.solved import file_stem, graph_path, write_solved
@@ -97,7 +98,8 @@ def solve(options: SolveOptions, console: Console) -> int:
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
     written = bool(schedule.actions) or options.out is not None
     if written:
-        write_solved(out, graph, schedule)
+        with stops_put_off():  # a further Ctrl-C does not lose it
+            write_solved(out, graph, schedule)
     if draws is not None and schedule.actions and not stop_requested():
         share = limit.part(1 / (1 + options.baselines))
         solver = replace(options.solver, time_limit_s=share.seconds)

@@ -71,15 +71,15 @@ def fit_into_arena(
         problem: The problem.
         actions: A valid schedule.
         solve_again: Returns a schedule for a budget in bytes, or None.
-        deadline: End of the search, on ``time.monotonic``; Ctrl-C ends it too. It may pass while no
-            schedule packs.
+        deadline: End of the search, on ``time.monotonic``. It may pass while no schedule packs.
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
 
     Returns:
-        The best schedule found, with addresses.
+        The best schedule found, with addresses. Ctrl-C ends the search with what packs.
 
     Raises:
+        KeyboardInterrupt: Ctrl-C, and nothing packs yet.
         RefereeError: A schedule is not valid.
     """
     fitting = _Fitting(problem, actions, min(deadline, limit.end))
@@ -91,7 +91,8 @@ def fit_into_arena(
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again, limit)
     except KeyboardInterrupt:
-        pass  # keep the best so far, as everywhere in the solver
+        if not fitting.packs:
+            raise
     return fitting.packed()
 
 

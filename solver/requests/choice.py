@@ -59,8 +59,13 @@ def cheapest(
         )
         found.append(schedule)
     usable = [each for each in found if each.energy_j is not None]
-    best = min(usable, key=lambda each: each.energy_j or 0.0, default=found[0])
+    best = min(usable, key=_preference, default=found[0])
     return subjects[found.index(best)], best, tuple(found)
+
+
+def _preference(schedule: Schedule) -> tuple[bool, float]:
+    """Schedules with addresses first: those of an interrupted search may have none."""
+    return schedule.arena_bytes is None, schedule.energy_j or 0.0
 
 
 def bound_of_all_j(subjects: Sequence[SolveSubject], found: Sequence[Schedule]) -> float:

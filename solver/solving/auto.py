@@ -91,8 +91,11 @@ class AutomaticSearch:
             EngineUnavailable: The engine could not be started.
             EngineFailed: The process of the engine failed, and no schedule was found.
         """
-        for start in (keep_everything(self._problem.graph), *starts):
-            self._search.offer_if_valid(start)
+        try:
+            for start in (keep_everything(self._problem.graph), *starts):
+                self._search.offer_if_valid(start)
+        except KeyboardInterrupt:
+            return self._outcome("interrupted")
         if self._search.proven:
             self._chosen.append("no search: a starting schedule already meets the lower bound")
             return self._outcome("proven")

@@ -43,7 +43,11 @@ def pack(
 
     If ``actions`` do not pack into the budget, they are changed a little, or annealed under a
     smaller budget. Hard cases take a second beyond ``limit``, since a schedule without addresses
-    cannot be used.
+    cannot be used. Ctrl-C ends the search with what packs.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C, and nothing packs yet.
+        RefereeError: A schedule is not valid.
     """
     fitting = limit.part(_FITTING_SHARE)
     deadline = fitting.at_most(_MOST_S).end
@@ -61,8 +65,11 @@ def pack(
             packed = _pack_without_search(problem, actions, packed, last)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
-    with limit.enforced():
-        return _overlap_if_sooner(problem, packed, limit)
+    try:
+        with limit.enforced():
+            return _overlap_if_sooner(problem, packed, limit)
+    except KeyboardInterrupt:
+        return packed
 
 
 def packing_s(limit_s: float) -> float:
@@ -99,30 +106,35 @@ def _pack_without_search(
     ``wanted`` one with tensors paged out of the way replaces it, as do greedy ones, where they pack
     (as they are or with tensors paged out of the way) and take less.
 
-    Returns ``packed`` unchanged if none of them packs.
+    Returns ``packed`` unchanged if none of them packs. Ctrl-C ends the search with what packs; the
+    interruption is passed on if nothing does.
     """
     graph, budget = problem.graph, problem.budget
     wanted_j = replay(graph, wanted, budget.covers).energy_j
     best, best_j, packing_bytes = packed, inf, 0
-    for what, ram_bytes, actions, longest_s in _without_search(problem, wanted):
-        if ram_bytes < packing_bytes or limit.has_passed:
-            break
-        found = None
-        with suppress(RefereeError, OutOfTime):  # it is late, or pages although the budget does not
-            found = _with_plan(problem, actions, limit, longest_s)
-        if found is None:
-            continue
-        actions, plan = found
-        energy_j = replay(graph, actions, budget.covers).energy_j
-        if energy_j >= best_j:
-            continue
-        actions = with_addresses(actions, plan)
-        verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
-        note = (
-            f"no addresses within the budget were found for a schedule of {wanted_j:.6g} J or"
-            f" similar ones; {what} packs and takes {energy_j - wanted_j:.4g} J more"
-        )
-        best, best_j, packing_bytes = Packed(actions, plan, (note,)), energy_j, ram_bytes
+    try:
+        for what, ram_bytes, actions, longest_s in _without_search(problem, wanted):
+            if ram_bytes < packing_bytes or limit.has_passed:
+                break
+            found = None
+            with suppress(RefereeError, OutOfTime):  # late, or pages though the budget does not
+                found = _with_plan(problem, actions, limit, longest_s)
+            if found is None:
+                continue
+            actions, plan = found
+            energy_j = replay(graph, actions, budget.covers).energy_j
+            if energy_j >= best_j:
+                continue
+            actions = with_addresses(actions, plan)
+            verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
+            note = (
+                f"no addresses within the budget were found for a schedule of {wanted_j:.6g} J or"
+                f" similar ones; {what} packs and takes {energy_j - wanted_j:.4g} J more"
+            )
+            best, best_j, packing_bytes = Packed(actions, plan, (note,)), energy_j, ram_bytes
+    except KeyboardInterrupt:
+        if best is packed:
+            raise
     return best
 
 

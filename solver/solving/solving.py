@@ -38,6 +38,9 @@ from solver.time_limit import TimeLimit
 # reserved for a second proof; share of what is left then, if nothing fits, before advice.
 _MOST_FOR_CHECKS, _SHARE_FOR_SECOND_PROOF, _SHARE_BEFORE_ADVICE = 0.3, 0.3, 0.5
 _PACKING_AFTER_CTRL_C_S = 10.0
+_STOPPED_BEFORE_ADDRESSES = (
+    "interrupted before addresses were found: a board cannot run this schedule"
+)
 
 
 @kept_processes()
@@ -108,13 +111,14 @@ def solve_graph(
     actions, packed = outcome.actions, None
     if options.addresses:
         announce.phase("addresses")
-        if outcome.ending == "interrupted":
-            finding = finding.at_most(_PACKING_AFTER_CTRL_C_S)
-        packed = pack(problem, outcome.actions, options, finding)
-        if packed.plan.arena_bytes > budget.ram_bytes:
+        packed = _packed(problem, actions, options, finding, is_late=ended_by == "interrupted")
+        if packed is None:
+            outcome = replace(outcome, notes=(*outcome.notes, _STOPPED_BEFORE_ADDRESSES))
+        elif packed.plan.arena_bytes > budget.ram_bytes:
             common = _common(problem, options, outcome, started, packed.notes)
             return Schedule(status="no_solution", ended_by=ended_by, **common)
-        actions = packed.actions
+        else:
+            actions = packed.actions
     if outcome.claims.of(budget, actions) != outcome.stated:
         # Packing changed the order of ops, and the claim is about that order.
         outcome = replace(outcome, ending="spent", actions=actions)
@@ -124,6 +128,25 @@ def solve_graph(
         if outcome.is_refuted:
             ended_by = outcome.ended_by
     return _with_actions(problem, options, outcome, ended_by, started, actions, packed)
+
+
+def _packed(
+    problem: Problem,
+    actions: tuple[Action, ...],
+    options: SolverOptions,
+    limit: TimeLimit,
+    *,
+    is_late: bool,
+) -> Packed | None:
+    """Give a schedule addresses, in a short time ``is_late``, after Ctrl-C.
+
+    Ctrl-C meanwhile leaves that short time, too. After a second one, nothing has addresses: None.
+    """
+    short = limit.at_most(_PACKING_AFTER_CTRL_C_S)
+    for allowed in (short,) if is_late else (limit, short):
+        with suppress(KeyboardInterrupt):
+            return pack(problem, actions, options, allowed)
+    return None
 
 
 class _Announcer:
@@ -207,7 +230,8 @@ def _without_actions(
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
     advice = Advice()
     if with_advice:
-        with suppress(EngineFailed):  # that nothing fits is known; the rest is advice
+        # That nothing fits is known; the rest is advice.
+        with suppress(EngineFailed, KeyboardInterrupt):
             share = 1 - _SHARE_FOR_SECOND_PROOF if certified else 1.0
             advice = advise(problem, options, limit.part(share))
     claims, budget = outcome.claims, problem.budget

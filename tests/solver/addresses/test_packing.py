@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from devices.published import load_published
 from networks.models import build_model
+from solver.addresses import repair
 from solver.addresses.packing import count_pairs
-from solver.addresses.plan import plan_addresses, with_addresses
+from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed
 from solver.addresses.residencies import blocks_of, spans_of
 from solver.constructed import keep_everything, page_everything
@@ -23,7 +24,9 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
-from solver.solving import packing
+from solver.solving import packing, solving
+from solver.solving.advice import Advice
+from solver.solving.solving import solve_graph
 from solver.time_limit import TimeLimit
 from tests.support.graphs.graph_strategies import examples, small_graphs
 
@@ -97,3 +100,59 @@ def test_pairs_that_overlap_are_counted(graph: CostedGraph) -> None:
         for one, other in combinations(shapes, 2)
     )
     assert count_pairs(shapes) == pairs
+
+
+# --- interruptions --------------------------------------------------------------------------------
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, module: object, times: int) -> None:
+    """Let the first so many address plans of a module be interrupted by Ctrl-C."""
+    plans: list[int] = []
+
+    def interrupted(*arguments: object) -> AddressPlan:
+        plans.append(1)
+        if len(plans) <= times:
+            raise KeyboardInterrupt
+        return plan_addresses(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "plan_addresses", interrupted)
+
+
+def resnet8_under_three_quarters() -> tuple[CostedGraph, Budget]:
+    graph = cost_graph(build_model("resnet8"), load_published("m4")).graph
+    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    return graph, Budget(ram_bytes=3 * peak_bytes // 4)
+
+
+@pytest.mark.parametrize("module", [repair, packing])
+def test_ctrl_c_while_addresses_are_planned_leaves_a_schedule_with_addresses(
+    module: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ``repair`` nothing packs yet; in ``packing`` something does."""
+    graph, budget = resnet8_under_three_quarters()
+    interrupting(monkeypatch, module, times=1)
+    schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=2.0))
+    assert schedule.arena_bytes is not None
+    assert schedule.arena_bytes <= budget.ram_bytes
+    verify(graph, schedule.actions, budget)
+
+
+def test_a_second_ctrl_c_while_addresses_are_planned_leaves_the_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, budget = resnet8_under_three_quarters()
+    interrupting(monkeypatch, repair, times=2)
+    schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=2.0))
+    assert schedule.arena_bytes is None
+    assert any("interrupted before addresses were found" in note for note in schedule.notes)
+    verify(graph, schedule.actions, budget)
+
+
+def test_ctrl_c_in_the_advice_leaves_that_nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _ = resnet8_under_three_quarters()
+
+    def interrupted(*_: object) -> Advice:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(solving, "advise", interrupted)
+    assert solve_graph(graph, Budget(ram_bytes=1000), SolverOptions()).status == "infeasible"
