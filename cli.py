@@ -16,6 +16,7 @@ from commands.command import Call
 from commands.command_line import parse
 from commands.console import Console
 from commands.stopping import StopSignals
+from devices.documents.readable import with_short_words
 from devices.errors import Defect, ExitCode, JoulewrightError
 
 
@@ -51,7 +52,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except Defect:
         raise
     except JoulewrightError as error:
-        console.say(f"error: {error}")
+        console.say(f"error: {with_short_words(str(error))}")
         return error.exit_code
     except OSError as error:
         if error.filename is None:

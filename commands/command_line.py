@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from commands.command import Call, Command
+from devices.documents.readable import with_short_words
 from devices.program import COMMAND
 
 _SUMMARIES: Mapping[str, str] = {
@@ -36,6 +37,13 @@ _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file
 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP"""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose messages repeat no endless word."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(with_short_words(message))
+
+
 def parse(argv: Sequence[str] | None = None) -> Call:
     """Parse ``argv`` into the command that it names, with its options.
 
@@ -47,7 +55,7 @@ def parse(argv: Sequence[str] | None = None) -> Call:
     words = sys.argv[1:] if argv is None else argv
     # Only the named command is imported.
     named = next((word for word in words if word in _SUMMARIES), None)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=COMMAND,
         description="Measure what training costs on a board, and find the schedule of\n"
         "recomputation and paging that fits its RAM with provably least energy.",

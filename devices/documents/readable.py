@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+_MOST_IN_A_WORD = 400
 
 
 def si(value: float, unit: str, digits: int = 4) -> str:
@@ -52,3 +55,8 @@ def time_words(source: str | None, what: str = "time") -> str:
     published profiles.
     """
     return f"{what} ({source})" if source in {"emulated", "published"} else what
+
+
+def with_short_words(text: str) -> str:
+    """The text, in which words that go on and on end in dots."""
+    return re.sub(rf"(\S{{{_MOST_IN_A_WORD}}})\S{{4,}}", r"\1...", text)

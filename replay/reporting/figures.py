@@ -62,6 +62,14 @@ def _differences(
     yield from _unlike(
         report.model_dump(mode="json", by_alias=True), remade.model_dump(mode="json", by_alias=True)
     )
+    for index, check in enumerate(report.values):
+        if check.values > len(graph.tensors):
+            yield (
+                f"states values[{index}].values {check.values}; its graph has"
+                f" {len(graph.tensors)} tensors"
+            )
+        if check.steps > report.steps:
+            yield f"states values[{index}].steps {check.steps}; it states {report.steps} steps"
     built, profiled = report.build.kernels_sha256, graph.origin and graph.origin.kernels_sha256
     if profiled not in {None, built}:
         yield f"states kernels {built}; those of its schedule's costs are {profiled}"

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from devices.documents.explain import shown
 from devices.documents.readable import si
 from solver.addresses.packing import Packing
 from solver.addresses.residencies import blocks_of, spans_of
 from solver.files.assessment import wrong_assessment
+from solver.problem.claims import covered_words
 from solver.problem.footprint import least_ram_bytes, uncounted_tensors
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Compute, PageIn, Schedule
@@ -40,6 +42,12 @@ def wrong_figures(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
     """
     yield from _of_another_graph(graph, schedule)
     yield from _certificate(schedule)
+    solver = schedule.solver
+    if solver.build_seconds > solver.seconds * (1 + ROUNDING):
+        yield (
+            f"states solver.build_seconds {solver.build_seconds:g}; the whole search took"
+            f" {solver.seconds:g} s"
+        )
     if not schedule.actions:
         yield from _without_actions(graph, schedule)
         return
@@ -217,6 +225,14 @@ def _bounds(schedule: Schedule) -> Iterator[str]:
     if (schedule.gap is None) != (bound_j is None):
         pair = ("gap", "energy_bound_j") if bound_j is None else ("energy_bound_j", "gap")
         yield f"states {pair[0]}; it states no {pair[1]}, which belongs to it"
+    if bound_j is None and schedule.ended_by in {"proven", "gap"}:
+        yield f"states ended_by {schedule.ended_by}; it states no bound"
+    covers = covered_words(schedule.restrictions)
+    if bound_j is not None and schedule.bound_covers != covers:
+        yield (
+            f"states bound_covers {shown(schedule.bound_covers)}; with"
+            f" {len(schedule.restrictions)} restrictions its bound holds for {covers}"
+        )
     if schedule.gap is None or bound_j is None:
         if schedule.status == "optimal":
             yield "states status optimal; it states no bound and no gap"

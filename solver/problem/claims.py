@@ -217,7 +217,12 @@ def needs_ram(least_bytes: int, budget: Budget, by: Evidence) -> Claim:
 def covered(claim: Claim, graph_order: Sequence[str]) -> dict[str, object]:
     """Fields of a schedule that name the class of a claim."""
     restrictions = claim.covers.restrictions(graph_order)
-    return {"bound_covers": _RESTRICTED if restrictions else _EVERY, "restrictions": restrictions}
+    return {"bound_covers": covered_words(restrictions), "restrictions": restrictions}
+
+
+def covered_words(restrictions: Sequence[str]) -> str:
+    """The ``bound_covers`` of a schedule with a bound and these ``restrictions``."""
+    return _RESTRICTED if restrictions else _EVERY
 
 
 def proven_of(

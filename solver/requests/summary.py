@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -40,7 +41,7 @@ def summary(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[st
         + _asked(schedule)
     )
     if schedule.status in ("infeasible", "exhausted"):
-        yield from _explain_infeasible(schedule)
+        yield from _explain_infeasible(schedule, graph)
     if schedule.actions:
         yield from _compare(schedule, kept, graph)
     solver = schedule.solver
@@ -139,7 +140,7 @@ def _arena(schedule: Schedule) -> Iterator[str]:
         )
 
 
-def _explain_infeasible(schedule: Schedule) -> Iterator[str]:
+def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]:
     fits, asked = "fits", schedule.asked_ram_bytes
     if asked is not None:
         fits = (
@@ -150,8 +151,11 @@ def _explain_infeasible(schedule: Schedule) -> Iterator[str]:
         yield (f"no schedule {fits}, in whatever order its ops are computed")
     else:
         yield (f"no schedule {fits} in which {'; '.join(schedule.restrictions)}; others may exist")
+    deadline_s, least_s = schedule.budget.deadline_s, math.fsum(op.time_s for op in graph.ops)
     enough, bound = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
-    if enough is None:
+    if deadline_s is not None and deadline_s < least_s:
+        yield (f"computing every op once takes {si(least_s, 's')}, whatever the RAM budget")
+    elif enough is None:
         yield ("no larger RAM budget is known to be enough")
     else:
         yield (

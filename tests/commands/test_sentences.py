@@ -63,6 +63,18 @@ def test_the_error_says_which_values_an_option_takes(
     assert "invalid" not in error
 
 
+def test_an_endless_word_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(said(capsys, "profile", "--device", "local", "--seed", "9" * 5000)) < 600
+    error = said(capsys, "solve", "--profile", "m4", "--model", "x" * 5000, "--ram-budget", "1MiB")
+    assert len(error) < 1000
+
+
+def test_a_deadline_shorter_than_the_ops_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "50%", "--deadline", "0.01x")
+    assert cli.main([*words, "--time-limit", "5"]) == 5
+    assert "computing every op once takes" in capsys.readouterr().out
+
+
 def test_lab_up_with_a_name_points_to_the_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lab up --device emulated-m4f" in said(capsys, "lab", "up", "emulated-m4f")
 

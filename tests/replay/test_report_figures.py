@@ -121,6 +121,8 @@ def test_any_other_value_of_a_figure_that_follows_from_others_is_refused(
         (["measured_energy_source"], "estimated", "estimated; it states the meter ina"),
         (["predicted_energy_source"], "measured", "states predicted_energy_source measured; its"),
         (["meter"], None, "states measured_energy_source measured; it states no meter"),
+        (["values", 0, "values"], 10**6, "states values[0].values 1000000; its graph has"),
+        (["values", 0, "steps"], 10**6, "states values[0].steps 1000000; it states 1 steps"),
         (["actions"], [], "states 0 actions; its schedule has"),
         (["diagnosis", "refine"], [], "states diagnosis.refine 0 entries"),
     ],

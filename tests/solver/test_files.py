@@ -130,6 +130,13 @@ CHANGES: Mapping[str, tuple[str, Callable[[Any], Any], str]] = {
     "address": (
         "resident_address", lambda places: dict.fromkeys(places, 0) | {"more": 0}, "action 0"
     ),
+    "what the bound covers": (
+        "bound_covers", lambda _: "every schedule on earth", "its bound holds for every schedule"
+    ),
+    "restrictions": ("restrictions", lambda _: ["none at all"], "with 1 restrictions its bound"),
+    "time to build": (
+        "solver", lambda solver: solver | {"build_seconds": 1e6}, "the whole search took"
+    ),
     "no actions": ("actions", lambda _: [], "it has no actions"),
 }  # fmt: skip
 
