@@ -25,15 +25,17 @@ class CellName:
 def cell_names(
     names: Sequence[str], groups: Sequence[Hashable], pitch_inches: float
 ) -> list[CellName]:
-    """Name each cell if cells are as wide as a line of text, and otherwise runs of cells.
+    """Name each cell if cells are as wide as a line of text, and otherwise layers.
 
     Names consist of parts between dots, from the network's block to the tensor. A run is a sequence
     of neighbours of one group whose names begin with the same parts. Of all numbers of parts, the
-    one is taken with which the most cells are in runs that have room for a name.
+    one is taken with which the most cells are in runs that have room for a name. Where that leaves
+    out most cells of a group, since layers alternate or are narrow, each layer that has room has
+    its name in the middle of its cells.
 
     Args:
         names: Name of each cell, in order.
-        groups: Group of each cell, such as the tensor's kind.
+        groups: Group of each cell, such as the tensor's kind. Cells of a group are neighbours.
         pitch_inches: Width of a cell.
 
     Returns:
@@ -41,17 +43,50 @@ def cell_names(
     """
     if pitch_inches >= LINE_INCHES:
         return [CellName(name, i, i + 1) for i, name in enumerate(names)]
-    parts = [tuple(name.split(".")) for name in names]
+    least = LINE_INCHES / pitch_inches
+    found: list[CellName] = []
+    for _, group in groupby(range(len(names)), key=groups.__getitem__):
+        cells = list(group)
+        parts = [tuple(names[cell].split(".")) for cell in cells]
+        named = _runs(parts, least)
+        if 2 * _cells_of(named) < len(cells):
+            named = _layers(parts, least)
+        first = cells[0]
+        found += [CellName(each.text, first + each.first, first + each.end) for each in named]
+    return found
+
+
+def _cells_of(named: Sequence[CellName]) -> int:
+    return sum(name.end - name.first for name in named)
+
+
+def _runs(parts: Sequence[tuple[str, ...]], least: float) -> list[CellName]:
+    """Runs of at least so many cells, by as many parts of names as name the most cells."""
     best: list[CellName] = []
-    covered = 0
-    for depth in range(max(map(len, parts), default=0), 0, -1):
+    for depth in range(max(map(len, parts)), 0, -1):
         found = []
-        keys = [(group, part[:depth]) for group, part in zip(groups, parts, strict=True)]
-        for (_, prefix), run in groupby(range(len(keys)), key=keys.__getitem__):
+        prefixes = [name[:depth] for name in parts]
+        for prefix, run in groupby(range(len(parts)), key=prefixes.__getitem__):
             cells = list(run)
-            if len(cells) * pitch_inches >= LINE_INCHES:
+            if len(cells) >= least:
                 found.append(CellName(".".join(prefix), cells[0], cells[-1] + 1))
-        named = sum(name.end - name.first for name in found)
-        if named > covered:
-            best, covered = found, named
+        if _cells_of(found) > _cells_of(best):
+            best = found
     return best
+
+
+def _layers(parts: Sequence[tuple[str, ...]], least: float) -> list[CellName]:
+    """Names at the medians of the cells of layers, those of most cells first, by as few parts as
+    tell layers apart."""
+    depth = next((d for d in range(1, max(map(len, parts))) if len({p[:d] for p in parts}) > 1), 1)
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for cell, words in enumerate(parts):
+        cells.setdefault(words[:depth], []).append(cell)
+    found: list[CellName] = []
+    for prefix, own in sorted(cells.items(), key=lambda item: -len(item[1])):
+        middle = own[len(own) // 2]
+        name = CellName(".".join(prefix), middle, middle + 1)
+        at_edge = not least / 2 <= name.middle <= len(parts) - least / 2
+        if not at_edge and all(abs(name.middle - each.middle) >= least for each in found):
+            found.append(name)
+    return sorted(found, key=lambda each: each.first)

@@ -90,7 +90,9 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     kinds = [tensor.kind for tensor in rows]
     height = max(_LEAST_HEIGHT, LINE_INCHES * len(rows))
     height = height if height <= _NAMED_HEIGHT else _HEIGHT
-    row_names = cell_names([tensor.name for tensor in rows], kinds, height / len(rows))
+    # Parameters that the step reads, then those that it writes: each layer is among both.
+    groups = [(tensor.kind, tensor.name in graph.producer) for tensor in rows]
+    row_names = cell_names([tensor.name for tensor in rows], groups, height / len(rows))
     row_words = [shortened(n.text, _MOST_ROW_NAME, SMALLEST_POINTS) for n in row_names]
     name_width = max((text_inches(words, SMALLEST_POINTS) for words in row_words), default=0.0)
     kind_width = max(text_inches(_kind_words(kind, kinds), _KIND_POINTS) for kind in kinds)

@@ -358,18 +358,38 @@ NAMES = st.lists(
 )
 
 
-@given(NAMES, st.floats(0.001, 0.3))
-def test_named_cells_have_room_for_their_names_and_share_them(
-    names: list[str], pitch: float
+@given(NAMES, st.lists(st.booleans(), min_size=1).map(sorted), st.floats(0.001, 0.3))
+def test_names_have_room_and_belong_to_their_cells(
+    names: list[str], groups: list[bool], pitch: float
 ) -> None:
-    found = cell_names(names, [None] * len(names), pitch)
+    groups = [groups[min(i, len(groups) - 1)] for i in range(len(names))]
+    found = cell_names(names, groups, pitch)
     for name in found:
-        assert (name.end - name.first) * pitch >= LINE_INCHES
-        assert all(cell.startswith(name.text) for cell in names[name.first : name.end])
+        assert names[(name.first + name.end - 1) // 2].startswith(name.text)
+        assert groups[name.first] == groups[name.end - 1]
     for one, next_one in itertools.pairwise(found):
+        assert (next_one.middle - one.middle) * pitch >= LINE_INCHES * (1 - 1e-9)
         assert one.end <= next_one.first
     if pitch >= LINE_INCHES:
         assert [name.text for name in found] == names
+
+
+def test_runs_of_a_layer_are_named_by_as_many_parts_as_they_share() -> None:
+    names = [*["a.b.w"] * 10, *["a.c.w"] * 10]
+    found = cell_names(names, [None] * 20, LINE_INCHES / 5)
+    assert [(name.text, name.first, name.end) for name in found] == [
+        ("a.b.w", 0, 10),
+        ("a.c.w", 10, 20),
+    ]
+
+
+def test_layers_that_alternate_or_are_narrow_are_named_at_their_middle() -> None:
+    alternating = ["a.x", "a.y", "b.x", "a.z"] * 3 + ["b.y", "a.w", "b.z", "b.w"] * 3
+    found = cell_names(alternating, [None] * 24, LINE_INCHES / 8)
+    assert [name.text for name in found] == ["a", "b"]
+    narrow = [f"block{number // 4}.w" for number in range(40)]
+    found = cell_names(narrow, [None] * 40, LINE_INCHES / 6)
+    assert len(found) >= 4
 
 
 @given(st.text(alphabet="abc.w_", max_size=60), st.floats(0.3, 3))
