@@ -51,7 +51,7 @@ class Subject:
 
 SUBJECTS = (
     Subject("local", "digits", 64, 100, 0.10, ("80%", "70%", "65%", "60%", "55%", "50%"), 1),
-    Subject("emulated-m4f", "digits", 1, 2, 0.028, ("90%", "85%", "80%"), 4),
+    Subject("emulated-m4f", "digits", 1, 2, 0.025, ("94%", "92%", "90%", "85%"), 4),
 )
 
 
