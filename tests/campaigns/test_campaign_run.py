@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -38,7 +40,8 @@ from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
 from tests.support.campaigns import campaign_with_replays
-from tests.support.paths import ROOT
+from tests.support.networks.onnx_files import model, node, saved, tensor
+from tests.support.paths import REFERENCES, ROOT
 
 pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
 
@@ -238,6 +241,27 @@ def test_schedules_for_a_microcontroller_leave_room_for_its_records_of_them() ->
         step = training_step_of(graph)
         plan = lower(step, graph, schedule, planned_workspace(step, graph))
         assert plan.arena_bytes + firmware_ram_bytes(plan, 1) <= usable_bytes
+
+
+@pytest.mark.slow
+def test_own_networks_are_solved_in_other_processes() -> None:
+    shutil.copy(REFERENCES / "exported" / "classifier.pt2", "classifier.pt2")
+    arrays = {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
+    nodes = [node("MatMul", "x w", "z"), node("Add", "z b", "y")]
+    inputs, outputs = [tensor("x", "N", 3)], [tensor("y", "N", 4)]
+    saved(Path("net.onnx"), model(nodes, inputs, arrays, outputs))
+    networks = ["classifier.pt2", {"model": "net.onnx", "loss": "cross-entropy", "batches": [4]}]
+    own = {"boards": [{"profile": "m4"}], "networks": networks, "ram_budgets": ["100%"]}
+    methods = ["keep-everything", {"method": "joulewright", "time_limit_s": 20}]
+    document = {key: value for key, value in PUBLISHED.items() if key != "batches"}
+    assert run("run", write(document, **own, methods=methods)) == 0
+    cells = read_campaign(DIRECTORY).cells
+    assert [result.state for result in cells] == ["done"] * 4
+    for result in cells:
+        graph, schedule = result.schedule()
+        assert graph.origin is not None
+        assert graph.origin.model_sha256 is not None
+        verify(graph, schedule.actions, schedule.budget)
 
 
 def test_a_running_campaign_has_its_directory_to_itself_and_status_names_its_process(
