@@ -3,6 +3,7 @@ do."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Callable, Mapping
@@ -431,6 +432,22 @@ def test_another_process_gets_a_step_without_the_values_of_its_file(
     assert (sent.ops, sent.tensors) == (step.ops, step.tensors)
     with pytest.raises(Defect, match=rf"{path}: its values were not sent to this process"):
         initial_values(sent, 0)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
+def test_a_network_in_no_regular_file_is_refused_unopened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "device" / name).parent.mkdir()
+    (tmp_path / "device" / name).symlink_to("/dev/zero")
+    (tmp_path / "folder" / name).mkdir(parents=True)
+    for folder, what in (
+        ("", "it is a named pipe"),
+        ("device", "it is a device"),
+        ("folder", "Is"),
+    ):
+        with pytest.raises(ExportError, match=rf"{name}: cannot be read: {what}"):
+            build_model(str(tmp_path / folder / name))
 
 
 # --- choices ----------------------------------------------------------------------------------
