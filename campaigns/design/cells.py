@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from campaigns.design.below import file_below
 from campaigns.design.file import (
     CampaignFile,
     Exclusion,
@@ -22,6 +23,7 @@ from campaigns.design.file import (
 from campaigns.design.settings import Setting, settings_of
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
+from devices.documents.regular import require_regular
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
@@ -67,8 +69,8 @@ class Cell(StrictModel):
 class NetworkLevel(StrictModel):
     """A network of a campaign.
 
-    ``model`` is what builds it on this computer: a name, or the path of a file, whose hash is
-    ``sha256``.
+    ``model`` is what builds it on this computer, wherever it is called: a name, or the absolute
+    path of a file, whose hash is ``sha256``.
     """
 
     choice: NetworkChoice
@@ -132,7 +134,10 @@ def design_campaign(file: CampaignFile, directory: Path, results: Results) -> De
             cell.
     """
     settings = settings_of(file, directory, results)
-    networks = tuple(_network(choice, directory, results) for choice in file.networks)
+    networks = tuple(
+        _network(choice, directory, results, f"campaign {file.name}: networks[{number}]")
+        for number, choice in enumerate(file.networks)
+    )
     _check_exclusions(file, settings)
     kernels = _kernels_sha256()
     cells = tuple(_cells(file, settings, networks, kernels))
@@ -163,7 +168,7 @@ def _cells(
         ran = f"{kernels} {file.steps}" if setting.is_run else ""
         for network in networks:
             choice = network.choice
-            trained = f"{_digest(choice)} {network.sha256}"
+            trained = f"{_trained(network)} {network.sha256}"
             batches = choice.batches or file.batches or (None,)
             for batch, method, ram_budget, deadline in product(
                 batches, file.methods, file.ram_budgets, file.deadlines
@@ -188,6 +193,12 @@ def _hash(content: object) -> str:
     return hashlib.sha256(text).hexdigest()[:_HASH_DIGITS]
 
 
+def _trained(network: NetworkLevel) -> str:
+    """Digest of a network and how it is trained; of a file, not the place where it lies."""
+    of_file = {} if network.sha256 is None else {"model": "", "label": None}
+    return _digest(network.choice.model_copy(update=of_file))
+
+
 def _digest(model: StrictModel | None) -> str:
     text = "" if model is None else model.model_dump_json(by_alias=True, exclude_none=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -202,13 +213,18 @@ def _kernels_sha256() -> str:
     return sources_hash(sources, ())
 
 
-def _network(choice: NetworkChoice, directory: Path, results: Results) -> NetworkLevel:
+def _network(choice: NetworkChoice, directory: Path, results: Results, key: str) -> NetworkLevel:
     if choice.model in model_names():
         return NetworkLevel(choice=choice, model=choice.model)
-    from networks.exported import exported
+    from networks.exported.source import exported, source_file
 
-    path = Path(exported(str(directory / choice.model), results.networks))
+    path = file_below(directory, choice.model, f"{key}.model")
+    source = source_file(choice.model)
+    if source is not None:
+        file_below(directory, source, f"{key}.model")
+        path = Path(exported(str(path), results.networks)).absolute()
     try:
+        require_regular(path)
         content = path.read_bytes()
     except OSError as error:
         known = choices(choice.model, model_names())

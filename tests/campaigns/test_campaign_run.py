@@ -22,13 +22,14 @@ import pytest
 import yaml
 
 import cli
+from campaigns.design.file import SOLVED
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
 from devices.claims.claim import claim_by_name, sole_user
-from devices.documents.document import dump_yaml
+from devices.documents.document import dump_yaml, read_json
 from devices.library import resolve_profile
 from devices.profile import BoardIdentity
 from devices.quantities import Slices
@@ -36,6 +37,7 @@ from devices.results import Results
 from profiler.building.plan_memory import firmware_ram_bytes
 from replay.lowering.lowering import lower
 from replay.runs import planned_workspace, training_step_of
+from solver.problem.schedule import Schedule
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
@@ -246,6 +248,9 @@ def test_schedules_for_a_microcontroller_leave_room_for_its_records_of_them() ->
 @pytest.mark.slow
 def test_own_networks_are_solved_in_other_processes() -> None:
     shutil.copy(REFERENCES / "exported" / "classifier.pt2", "classifier.pt2")
+    words = ["--profile", "m4", "--model", "classifier.pt2", "--ram-budget", "100%"]
+    assert cli.main(["solve", *words]) == 0
+    known = read_json(Path("results/schedules/classifier.pt2-batch-3-on-m4.json"), Schedule)
     arrays = {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
     nodes = [node("MatMul", "x w", "z"), node("Add", "z b", "y")]
     inputs, outputs = [tensor("x", "N", 3)], [tensor("y", "N", 4)]
@@ -262,6 +267,8 @@ def test_own_networks_are_solved_in_other_processes() -> None:
         assert graph.origin is not None
         assert graph.origin.model_sha256 is not None
         verify(graph, schedule.actions, schedule.budget)
+    solvers = [result.schedule()[1].solver for result in cells if result.cell.method == SOLVED]
+    assert known.solver in solvers  # the schedule that solve has written is used, not found again
 
 
 def test_a_running_campaign_has_its_directory_to_itself_and_status_names_its_process(
