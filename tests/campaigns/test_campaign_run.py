@@ -173,10 +173,75 @@ def test_a_dry_run_says_what_is_left_and_touches_nothing(
     assert len(document["cells"]) == 36
     m4, m3 = document["boards"]
     assert (m4["cells"], m4["unsolved"], m4["replays"], m4["profile_s"]) == (18, 18, 0, None)
-    assert (m3["cells"], m3["replays"], m3["replay_s"], m3["energy_j"]) == (18, 90, None, None)
+    assert (m4["replay_s"], m4["energy_j"], m4["basis"], m4["most_wear"]) == (None,) * 4
+    assert (m3["cells"], m3["replays"]) == (18, 90)
     assert m3["profile_s"] > 0
     assert m3["profile_written_bytes"] > 0
     assert not Path("results").exists()
+
+
+def previews(capsys: pytest.CaptureFixture[str], file: str, *words: str) -> list[dict[str, Any]]:
+    """What a dry run says of each board, as JSON."""
+    capsys.readouterr()
+    assert run("run", file, "--dry-run", "--json", *words) == 0
+    boards: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["boards"]
+    return boards
+
+
+def test_a_dry_run_estimates_time_and_energy_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow, fast = (describe(name=name, nominal_power_w=3.0) for name in ("slow", "fast"))
+    processor = {"model": "x", "cores": 1, "architecture": "armv7e-m"}
+    for described, clock_hz in ((slow, 1e6), (fast, 1e9)):
+        data = described.model_dump(mode="json", by_alias=True, exclude_none=True)
+        data["processor"] = {**processor, "clock_hz": clock_hz}
+        Path(f"{described.name}.yaml").write_text(yaml.safe_dump(data))
+    Path("bench.yaml").write_text(dump_yaml(describe()))
+    boards = ["slow.yaml", "fast.yaml", "bench.yaml", "emulated-m4f"]
+    words = {"boards": boards, "ram_budgets": ["100%"], "methods": ["keep-everything"]}
+    file = write(PUBLISHED, **words, repetitions=1, networks=["dscnn"], batches=[8])
+    slow_one, fast_one, bench, emulated = previews(capsys, file)
+    steps_s = [board["replay_s"] - 10.0 for board in (slow_one, fast_one)]
+    # Work is a thousand times slower; bytes are moved at the same rate.
+    assert 100 * steps_s[1] < steps_s[0] < 1000 * steps_s[1]
+    for board, step_s in zip((slow_one, fast_one), steps_s, strict=True):
+        assert board["energy_j"] == pytest.approx(3.0 * step_s)
+        assert board["profile_j"] == pytest.approx(3.0 * board["profile_s"])
+        assert board["energy_source"] == "estimated"
+        assert board["reason"] is None
+    rate = "a guess of 300 kFLOP/s of armv7e-m at 1 MHz"
+    assert slow_one["basis"] == f"{rate} and its nominal_power_w of 3 W"
+    assert bench["replay_s"] > 10.0
+    assert bench["energy_j"] is None
+    assert "no nominal_power_w" in bench["reason"]
+    assert emulated["energy_source"] == "emulated"
+    assert run("run", file, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "bench: energy is unknown: its description states no nominal_power_w" in said
+    assert "from a guess of 30 GFLOP/s (no processor is described)" in said
+
+
+@pytest.mark.slow
+def test_no_schedule_writes_more_than_a_dry_run_says_before_it_is_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    storage = {"medium": "sd", "path": ".", "page_bytes": 512, "capacity_bytes": 1 << 30}
+    Path("results").mkdir()
+    Path("results/bench.yaml").write_text(dump_yaml(describe(storage=storage)))
+    for network in ("linear", "digits", "autoencoder"):
+        words = {"boards": ["bench.yaml"], "networks": [network], "ram_budgets": ["100%"]}
+        campaign_with_replays(Results(), **words, methods=["page-everything"])
+        file = "results/tried.yaml"
+        (known,) = previews(capsys, file)
+        (unknown,) = previews(capsys, file, "--results", "elsewhere")
+        assert known["most_wear"] is None
+        assert unknown["wear"] is None
+        estimated = unknown["most_wear"]["written_bytes_per_step"]
+        assert 0 < known["wear"]["written_bytes_per_step"] <= estimated
+        Path(file).write_text(Path(file).read_text().replace("page-everything", "griewank"))
+        (never,) = previews(capsys, file, "--results", "elsewhere")
+        assert (never["most_wear"], never["most_written_bytes"]) == (None, 0)
 
 
 def test_a_dry_run_says_how_long_the_storage_lasts(
