@@ -32,6 +32,16 @@ from profiler.building.sources import EXECUTOR, KERNELS, read_sources, sources_h
 from solver.options import Coverage
 
 _HASH_DIGITS = 16
+_FACTORS = {
+    "boards": "board",
+    "conditions": "condition",
+    "networks": "network",
+    "batches": "batch",
+    "ram_budgets": "ram_budget",
+    "deadlines": "deadline",
+    "methods": "method",
+}
+"""Keys of an entry of ``exclude``, with the level of a cell that each lists names of."""
 
 
 class Cell(StrictModel):
@@ -163,7 +173,9 @@ def _cells(
     kernels: str,
 ) -> Iterator[Cell]:
     asked = {method.name: _digest(method) for method in file.methods}
+    exclusions = [_named_levels(entry) for entry in file.exclude]
     for setting in settings:
+        boards = frozenset((setting.board, *setting.tags))
         what = _digest(setting.description or setting.profile)
         ran = f"{kernels} {file.steps}" if setting.is_run else ""
         for network in networks:
@@ -182,7 +194,7 @@ def _cells(
                     "deadline": deadline,
                     "method": method.name,
                 }
-                if any(_excludes(each, levels, setting) for each in file.exclude):
+                if any(_excludes(named, levels, boards) for named in exclusions):
                     continue
                 depends_on = [what, ran, trained, asked[method.name], file.budget_covers]
                 yield Cell(hash=_hash([*depends_on, levels]), **levels)
@@ -235,18 +247,19 @@ def _network(choice: NetworkChoice, directory: Path, results: Results, key: str)
     return NetworkLevel(choice=choice, model=str(path), sha256=hashlib.sha256(content).hexdigest())
 
 
-def _excludes(entry: Exclusion, levels: Mapping[str, Any], setting: Setting) -> bool:
-    boards = {setting.board, *setting.tags}
-    return (entry.boards is None or not boards.isdisjoint(entry.boards)) and all(
-        named is None or levels[level] in named
-        for level, named in (
-            ("condition", entry.conditions),
-            ("network", entry.networks),
-            ("batch", entry.batches),
-            ("ram_budget", entry.ram_budgets),
-            ("deadline", entry.deadlines),
-            ("method", entry.methods),
-        )
+def _named_levels(entry: Exclusion) -> Mapping[str, frozenset[Any]]:
+    """The levels that an entry of ``exclude`` states, by factor."""
+    stated = {factor: getattr(entry, key) for key, factor in _FACTORS.items()}
+    return {factor: frozenset(names) for factor, names in stated.items() if names is not None}
+
+
+def _excludes(
+    named: Mapping[str, frozenset[Any]], levels: Mapping[str, Any], boards: frozenset[str]
+) -> bool:
+    """Whether a cell has every level that is named; its board is named by tags, too."""
+    return all(
+        not boards.isdisjoint(names) if factor == "board" else levels[factor] in names
+        for factor, names in named.items()
     )
 
 
@@ -262,10 +275,11 @@ def _check_exclusions(file: CampaignFile, settings: tuple[Setting, ...]) -> None
         "deadlines": list(file.deadlines),
         "methods": [method.name for method in file.methods],
     }
+    known_names = {factor: frozenset(names) for factor, names in known.items()}
     for number, entry in enumerate(file.exclude):
         for factor, names in known.items():
             for name in getattr(entry, factor) or ():
-                if name not in names:
+                if name not in known_names[factor]:
                     allowed = choices(name, [str(each) for each in dict.fromkeys(names)])
                     raise InputError(
                         f"campaign {file.name}: exclude[{number}].{factor}: no level is {name!r};"

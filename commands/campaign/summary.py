@@ -20,6 +20,8 @@ from devices.results import Results
 
 _MOST_SHOWN = 20
 _UNKNOWN = "unknown"
+_YEAR_S = 365.25 * 86_400
+_LONGEST_S = 1000 * _YEAR_S
 _PREVIEW_HEAD = (
     *("board", "cells", "to solve, at most", "profile"),
     *("replays", "they take", "energy", "writes, at most"),
@@ -203,4 +205,6 @@ def _count_more(console: Console, count: int) -> None:
 def _duration(seconds: float) -> str:
     if seconds < 1:
         return si(seconds, "s", 2)
+    if seconds > _LONGEST_S:
+        return f"more than {_LONGEST_S / _YEAR_S:.0f} years"
     return str(timedelta(seconds=round(seconds)))

@@ -27,6 +27,7 @@ from tests.support.paths import ROOT
 BOARDS = ("m0", "m4", "a72")
 NETWORKS = ("linear", "dscnn", "autoencoder")
 BUDGETS = ("100%", "50%", "64KiB")
+LARGEST = [f"{size}KiB" for size in range(1, 1001)]
 METHODS = (SOLVED, "chen-sqrt-n", "griewank")
 
 
@@ -305,6 +306,26 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
             {"exclude": [{"boards": ["m44"]}]},
             "exclude[0].boards: no level is 'm44'; did you mean m4?",
         ),
+        (
+            {"repetitions": 10**12},
+            "tried.yaml: repetitions: found 1000000000000; allowed: at most 10000",
+        ),
+        (
+            {"ram_budgets": LARGEST[:317], "batches": [*range(1, 318)]},
+            "tried.yaml: the levels have 100,489 combinations before exclude, at most 100,000 are"
+            " allowed; make several campaigns of it",
+        ),
+        (
+            {"ram_budgets": LARGEST[:100], "batches": [*range(1, 101)], "repetitions": 101},
+            "tried.yaml: 10,000 combinations of levels before exclude are run 101 times each, at"
+            " most 1,000,000 replays are allowed; make several campaigns of it",
+        ),
+        ({"steps": 10**12}, "steps: found 1000000000000; allowed: at most 1e+06"),
+        ({"profile_blocks": 10**12}, "profile_blocks: found 1000000000000; allowed: at most 10000"),
+        (
+            {"exclude": [{"boards": ["m4"]}] * 1001},
+            "exclude: found a list; allowed: at most 1000 items",
+        ),
         ({"exclude": [{}]}, "an entry without keys would exclude everything"),
         ({"exclude": [{"boards": ["m4"]}]}, "exclude leaves no cell"),
         (
@@ -374,6 +395,24 @@ def test_what_is_no_regular_file_is_refused_unopened(tmp_path: Path) -> None:
         designed(tmp_path, boards=["board.yaml"])
     with pytest.raises(InputError, match=r"campaign\.yaml: cannot be read: it is a named pipe"):
         open_campaign(str(tmp_path / "campaign.yaml"), Results(tmp_path))
+
+
+def test_combinations_are_counted_without_being_made() -> None:
+    file = validate(
+        document(
+            boards=["local", {"profile": "m4"}],
+            conditions=[{"name": "o2"}, {"name": "o3"}],
+            networks=["dscnn", {"model": "linear", "batches": [1, 2, 3]}],
+            batches=[1, 8],
+            ram_budgets=["100%", "50%"],
+            deadlines=["none", "2x"],
+            methods=["dtr", "coop"],
+        ),
+        CampaignFile,
+        "tried.yaml",
+    )
+    assert file.combinations == 3 * 5 * 2 * 2 * 2
+    assert len(design_campaign(file, Path(), Results(Path("results"))).cells) == file.combinations
 
 
 def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:
