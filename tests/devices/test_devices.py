@@ -456,6 +456,25 @@ def test_hints_say_what_may_be_wrong_with_the_yaml(tmp_path: Path) -> None:
     assert "is the file cut off?" in complaint(tmp_path, 'name: "pi4\n')
 
 
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("gcc 'x", 'found "gcc \'x": no closing quotation'), ("' '", "the name of a program")],
+)
+def test_a_compiler_is_a_command(compiler: str, said: str) -> None:
+    described = load_description("local").model_dump(mode="json", by_alias=True, exclude_none=True)
+    described["toolchain"]["compiler"] = compiler
+    with pytest.raises(DocumentError, match=f"toolchain.compiler: .*{said}"):
+        validate(described, DeviceDescription, "local")
+
+
+def test_the_advice_to_measure_a_description_can_be_pasted(tmp_path: Path) -> None:
+    path = tmp_path / "my board;touch x.yaml"
+    path.write_text(dump_yaml(load_description("pi4")))
+    with pytest.raises(DocumentError) as refused:
+        resolve_profile(str(path), tmp_path / "measured")
+    assert str(refused.value).endswith(f"profile --device '{path}'")
+
+
 def test_a_missing_file_a_directory_and_binary_content_are_plain_errors(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"missing\.yaml: cannot be read: No such file"):
         load_description(str(tmp_path / "missing.yaml"))
