@@ -7,6 +7,7 @@ environment. Figures are in SI units, named in the key.
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -29,6 +30,18 @@ def _bare_host(host: str) -> str:
     return host
 
 
+def _command(words: str) -> str:
+    try:
+        program = "".join(shlex.split(words)[:1])
+    except ValueError as error:
+        raise ValueError(f"found {words!r}: {str(error).lower()}") from None
+    if not program.strip():
+        raise ValueError(f"found {words!r}; allowed: the name of a program")
+    return words
+
+
+CommandWords: TypeAlias = Annotated[Name, AfterValidator(_command)]
+"""A program with its first arguments, quoted as in a shell."""
 HostName: TypeAlias = Annotated[Name, AfterValidator(_bare_host)]
 UserName: TypeAlias = Annotated[Name, Field(pattern=r"^[^\s\"]+$")]
 
@@ -94,7 +107,7 @@ class NativeToolchain(StrictModel):
     """
 
     kind: Literal["native"]
-    compiler: Name = "cc"
+    compiler: CommandWords = "cc"
     flags: tuple[str, ...] = ("-O3", "-march=native")
     matmul: Literal["auto", "cblas", "in-tree"] = "auto"
 
@@ -107,7 +120,7 @@ class CrossToolchain(StrictModel):
     """
 
     kind: Literal["cross"]
-    compiler: Name
+    compiler: CommandWords
     flags: tuple[str, ...] = ()
     matmul: Literal["cblas", "in-tree"] = "in-tree"
 

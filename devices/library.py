@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from devices.description import catalog_names
 from devices.documents.document import DocumentError, read_yaml, schema_of
 from devices.documents.explain import choices
 from devices.profile import DeviceProfile
-from devices.program import COMMAND
+from devices.program import command_line
 from devices.published import load_published, published_names
 from devices.results import Results
 
@@ -42,7 +43,7 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
     if name in catalog_names():
         raise DocumentError(
             f"no profile {name_or_path!r} yet",
-            remedy=f"measure the board first: {COMMAND} profile --device {name}",
+            remedy=f"measure the board first: {command_line('profile', '--device', name)}",
         )
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")
@@ -59,7 +60,7 @@ def _read_profile(path: Path, measured: Path) -> DeviceProfile:
         known = profile.is_file() and profile.resolve() != path.resolve()
         raise DocumentError(
             str(error),
-            remedy=f"its profile is {profile}: use --profile {profile}"
+            remedy=f"its profile is {profile}: use --profile {shlex.quote(str(profile))}"
             if known
-            else f"measure the board first: {COMMAND} profile --device {path}",
+            else f"measure the board first: {command_line('profile', '--device', path)}",
         ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,6 +27,11 @@ COMMAND = "cli.py" if (_ROOT / "pyproject.toml").is_file() else "joulewright"
 
 
 _GIT_S = 10.0
+
+
+def command_line(*words: object) -> str:
+    """A command of this program to paste into a shell, whatever the words are."""
+    return shlex.join((COMMAND, *map(str, words)))
 
 
 @cache

@@ -46,8 +46,12 @@ class Overall(StrictModel):
 
 
 class Control(StrictModel):
-    """The shift between the replays of a cell and its controls, between which nothing differs."""
+    """The shift between the replays of a cell and its controls, between which nothing differs.
 
+    ``campaign`` is the one that the cell is of, in the user's words.
+    """
+
+    campaign: str
     cell: Cell
     quantity: Quantity
     shift: Shift
@@ -249,17 +253,14 @@ def _overall(
 
 
 def _controls(sides: tuple[Side, Side], margin: float) -> Iterator[Control]:
-    found: dict[str, tuple[CellResult, Quantity, dict[int, tuple[float, float]]]] = {}
+    found: dict[str, tuple[str, CellResult, Quantity, dict[int, tuple[float, float]]]] = {}
     for side in sides:
         for result in side.results.cells:
             old, new = _by_number(result.repetitions), _by_number(result.controls)
             for quantity, pairs in _quantities(old, new):
-                found[f"{result.directory.path} {result.cell.hash} {quantity}"] = (
-                    result,
-                    quantity,
-                    pairs,
-                )
-    for result, quantity, pairs in found.values():
+                key = f"{result.directory.path} {result.cell.hash} {quantity}"
+                found[key] = side.campaign, result, quantity, pairs
+    for campaign, result, quantity, pairs in found.values():
         before, after = zip(*pairs.values(), strict=True)
         shift = paired_shift(before, after, len(found), margin)
-        yield Control(cell=result.cell, quantity=quantity, shift=shift)
+        yield Control(campaign=campaign, cell=result.cell, quantity=quantity, shift=shift)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from campaigns.comparing.sides import Side
+from campaigns.design.cells import NetworkLevel
 from campaigns.keeping.results import CellResult
 
 _MOST_SHOWN = 120
@@ -58,9 +59,7 @@ def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) ->
         first.network_by_name[before.cell.network],
         second.network_by_name[after.cell.network],
     )
-    yield from _differing(
-        f"network {before.cell.network}", *(_data(each.choice) for each in networks)
-    )
+    yield from _differing(f"network {before.cell.network}", *map(_trained, networks))
     if networks[0].sha256 != networks[1].sha256:
         yield f"file of network {before.cell.network}"
     for name in ("ram_budget", "deadline"):
@@ -70,15 +69,29 @@ def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) ->
     yield from _differing(f"measuring of {board}", _circumstances(before), _circumstances(after))
 
 
+def _trained(network: NetworkLevel) -> dict[str, Any]:
+    """How a network is trained. The hash of its file identifies it, not the file's place."""
+    data = _data(network.choice)
+    if network.sha256 is not None:
+        del data["model"]
+    return data
+
+
 def _circumstances(result: CellResult) -> dict[str, Any]:
-    """Board, compiler, meter and program, as the replays of a cell state them."""
+    """Board, compiler, meter and program, as the replays of a cell state them.
+
+    A firmware's identity is left out: its plan, which is that of the schedule, is part of it. Its
+    kernels and flags are identified by the hash of their sources and the description.
+    """
+    description = result.setting.description
+    has_firmware = description is not None and description.firmware is not None
     found: dict[str, Any] = {}
     for repetition in result.repetitions:
         board, build = repetition.board, repetition.build
         for name, value in (
             ("board", board.model),
             ("serial number", board.serial),
-            ("kernel", board.kernel),
+            ("kernel", None if has_firmware else board.kernel),
             ("governor", board.governor),
             ("storage card", board.storage_card),
             ("compiler", build.compiler),

@@ -31,6 +31,11 @@ class Side:
     factor: Factor | None = None
     level: str | None = None
 
+    @property
+    def campaign(self) -> str:
+        """The words that name the campaign, without the level."""
+        return self.words if self.level is None else self.words.removesuffix(f":{self.level}")
+
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
         """The cells of the side."""

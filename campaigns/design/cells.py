@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from campaigns.design.below import file_below
 from campaigns.design.file import (
     CampaignFile,
     Exclusion,
@@ -22,6 +23,7 @@ from campaigns.design.file import (
 from campaigns.design.settings import Setting, settings_of
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
+from devices.documents.regular import require_regular
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
@@ -30,6 +32,16 @@ from profiler.building.sources import EXECUTOR, KERNELS, read_sources, sources_h
 from solver.options import Coverage
 
 _HASH_DIGITS = 16
+_FACTORS = {
+    "boards": "board",
+    "conditions": "condition",
+    "networks": "network",
+    "batches": "batch",
+    "ram_budgets": "ram_budget",
+    "deadlines": "deadline",
+    "methods": "method",
+}
+"""Keys of an entry of ``exclude``, with the level of a cell that each lists names of."""
 
 
 class Cell(StrictModel):
@@ -67,8 +79,8 @@ class Cell(StrictModel):
 class NetworkLevel(StrictModel):
     """A network of a campaign.
 
-    ``model`` is what builds it on this computer: a name, or the path of a file, whose hash is
-    ``sha256``.
+    ``model`` is what builds it on this computer, wherever it is called: a name, or the absolute
+    path of a file, whose hash is ``sha256``.
     """
 
     choice: NetworkChoice
@@ -132,7 +144,10 @@ def design_campaign(file: CampaignFile, directory: Path, results: Results) -> De
             cell.
     """
     settings = settings_of(file, directory, results)
-    networks = tuple(_network(choice, directory, results) for choice in file.networks)
+    networks = tuple(
+        _network(choice, directory, results, f"campaign {file.name}: networks[{number}]")
+        for number, choice in enumerate(file.networks)
+    )
     _check_exclusions(file, settings)
     kernels = _kernels_sha256()
     cells = tuple(_cells(file, settings, networks, kernels))
@@ -158,12 +173,14 @@ def _cells(
     kernels: str,
 ) -> Iterator[Cell]:
     asked = {method.name: _digest(method) for method in file.methods}
+    exclusions = [_named_levels(entry) for entry in file.exclude]
     for setting in settings:
+        boards = frozenset((setting.board, *setting.tags))
         what = _digest(setting.description or setting.profile)
         ran = f"{kernels} {file.steps}" if setting.is_run else ""
         for network in networks:
             choice = network.choice
-            trained = f"{_digest(choice)} {network.sha256}"
+            trained = f"{_trained(network)} {network.sha256}"
             batches = choice.batches or file.batches or (None,)
             for batch, method, ram_budget, deadline in product(
                 batches, file.methods, file.ram_budgets, file.deadlines
@@ -177,7 +194,7 @@ def _cells(
                     "deadline": deadline,
                     "method": method.name,
                 }
-                if any(_excludes(each, levels, setting) for each in file.exclude):
+                if any(_excludes(named, levels, boards) for named in exclusions):
                     continue
                 depends_on = [what, ran, trained, asked[method.name], file.budget_covers]
                 yield Cell(hash=_hash([*depends_on, levels]), **levels)
@@ -186,6 +203,12 @@ def _cells(
 def _hash(content: object) -> str:
     text = json.dumps(content, ensure_ascii=False).encode()
     return hashlib.sha256(text).hexdigest()[:_HASH_DIGITS]
+
+
+def _trained(network: NetworkLevel) -> str:
+    """Digest of a network and how it is trained; of a file, not the place where it lies."""
+    of_file = {} if network.sha256 is None else {"model": "", "label": None}
+    return _digest(network.choice.model_copy(update=of_file))
 
 
 def _digest(model: StrictModel | None) -> str:
@@ -202,13 +225,18 @@ def _kernels_sha256() -> str:
     return sources_hash(sources, ())
 
 
-def _network(choice: NetworkChoice, directory: Path, results: Results) -> NetworkLevel:
+def _network(choice: NetworkChoice, directory: Path, results: Results, key: str) -> NetworkLevel:
     if choice.model in model_names():
         return NetworkLevel(choice=choice, model=choice.model)
-    from networks.exported import exported
+    from networks.exported.source import exported, source_file
 
-    path = Path(exported(str(directory / choice.model), results.networks))
+    path = file_below(directory, choice.model, f"{key}.model")
+    source = source_file(choice.model)
+    if source is not None:
+        file_below(directory, source, f"{key}.model")
+        path = Path(exported(str(path), results.networks)).absolute()
     try:
+        require_regular(path)
         content = path.read_bytes()
     except OSError as error:
         known = choices(choice.model, model_names())
@@ -219,18 +247,19 @@ def _network(choice: NetworkChoice, directory: Path, results: Results) -> Networ
     return NetworkLevel(choice=choice, model=str(path), sha256=hashlib.sha256(content).hexdigest())
 
 
-def _excludes(entry: Exclusion, levels: Mapping[str, Any], setting: Setting) -> bool:
-    boards = {setting.board, *setting.tags}
-    return (entry.boards is None or not boards.isdisjoint(entry.boards)) and all(
-        named is None or levels[level] in named
-        for level, named in (
-            ("condition", entry.conditions),
-            ("network", entry.networks),
-            ("batch", entry.batches),
-            ("ram_budget", entry.ram_budgets),
-            ("deadline", entry.deadlines),
-            ("method", entry.methods),
-        )
+def _named_levels(entry: Exclusion) -> Mapping[str, frozenset[Any]]:
+    """The levels that an entry of ``exclude`` states, by factor."""
+    stated = {factor: getattr(entry, key) for key, factor in _FACTORS.items()}
+    return {factor: frozenset(names) for factor, names in stated.items() if names is not None}
+
+
+def _excludes(
+    named: Mapping[str, frozenset[Any]], levels: Mapping[str, Any], boards: frozenset[str]
+) -> bool:
+    """Whether a cell has every level that is named; its board is named by tags, too."""
+    return all(
+        not boards.isdisjoint(names) if factor == "board" else levels[factor] in names
+        for factor, names in named.items()
     )
 
 
@@ -246,10 +275,11 @@ def _check_exclusions(file: CampaignFile, settings: tuple[Setting, ...]) -> None
         "deadlines": list(file.deadlines),
         "methods": [method.name for method in file.methods],
     }
+    known_names = {factor: frozenset(names) for factor, names in known.items()}
     for number, entry in enumerate(file.exclude):
         for factor, names in known.items():
             for name in getattr(entry, factor) or ():
-                if name not in names:
+                if name not in known_names[factor]:
                     allowed = choices(name, [str(each) for each in dict.fromkeys(names)])
                     raise InputError(
                         f"campaign {file.name}: exclude[{number}].{factor}: no level is {name!r};"

@@ -35,6 +35,17 @@ NO_DEADLINE = "none"
 SOLVED = "joulewright"
 """Name of this project's solver as a method; every other method is a baseline."""
 
+MOST_CELLS = 100_000
+"""Most combinations of a campaign's levels, those that ``exclude`` leaves out included."""
+
+MOST_REPLAYS = 1_000_000
+"""Most replays of a campaign: combinations × repetitions."""
+
+_MOST_REPETITIONS = 10_000
+_MOST_STEPS = 1_000_000
+_MOST_BLOCKS = 10_000
+_MOST_EXCLUSIONS = 1000
+_LONGEST_SEARCH_S = 1e7  # four months
 _KEY_OF_WORD = {"boards": "device", "networks": "model", "methods": "method"}
 _OF_EVERY_METHOD = frozenset({"method", "label", "time_limit_s"})
 _LONGEST_SLUG = 60
@@ -154,7 +165,7 @@ class MethodChoice(StrictModel):
 
     method: Name
     label: Slug | None = None
-    time_limit_s: Positive = 60.0
+    time_limit_s: Annotated[float, Field(gt=0, le=_LONGEST_SEARCH_S)] = 60.0
     gap: Annotated[float, Field(ge=0, lt=1)] = 0.001
     formulation: FormulationName = "auto"
     order: Order = "auto"
@@ -245,12 +256,22 @@ class CampaignFile(StrictModel):
     methods: Annotated[tuple[MethodChoice, ...], Field(min_length=1)] = (
         MethodChoice(method=SOLVED),
     )
-    repetitions: Count = 5
-    steps: Count = 10
-    profile_blocks: Count = 5
+    repetitions: Annotated[int, Field(ge=1, le=_MOST_REPETITIONS)] = 5
+    steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] = 10
+    profile_blocks: Annotated[int, Field(ge=1, le=_MOST_BLOCKS)] = 5
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     seed: Seed = 0
-    exclude: tuple[Exclusion, ...] = ()
+    exclude: Annotated[tuple[Exclusion, ...], Field(max_length=_MOST_EXCLUSIONS)] = ()
+
+    @property
+    def combinations(self) -> int:
+        """Number of combinations of the levels, before any is excluded."""
+        settings = sum(
+            1 if board.device is None else max(1, len(self.conditions)) for board in self.boards
+        )
+        batches = sum(len(each.batches or self.batches or (None,)) for each in self.networks)
+        schedules = len(self.ram_budgets) * len(self.deadlines) * len(self.methods)
+        return settings * batches * schedules
 
     @classmethod
     def converted(cls, data: object) -> object:
@@ -263,6 +284,22 @@ class CampaignFile(StrictModel):
             if isinstance(data.get(factor), list)
         }
         return {**data, **levels}
+
+    @model_validator(mode="after")
+    def _can_be_enumerated(self) -> CampaignFile:
+        cells = self.combinations
+        if cells > MOST_CELLS:
+            raise ValueError(
+                f"the levels have {cells:,} combinations before exclude, at most {MOST_CELLS:,} are"
+                " allowed; make several campaigns of it"
+            )
+        if cells * self.repetitions > MOST_REPLAYS:
+            raise ValueError(
+                f"{cells:,} combinations of levels before exclude are run {self.repetitions:,}"
+                f" times each, at most {MOST_REPLAYS:,} replays are allowed; make several campaigns"
+                " of it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> CampaignFile:

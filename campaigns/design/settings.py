@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from campaigns.design.below import file_below
 from campaigns.design.file import (
     AS_DESCRIBED,
     BoardChoice,
@@ -66,7 +67,8 @@ def settings_of(file: CampaignFile, directory: Path, results: Results) -> tuple[
             boards have the same name.
     """
     found = [
-        tuple(_settings(choice, file.conditions, directory, results)) for choice in file.boards
+        tuple(_settings(choice, file, directory, results, f"boards[{number}]"))
+        for number, choice in enumerate(file.boards)
     ]
     for board, count in Counter(settings[0].board for settings in found).items():
         if count > 1:
@@ -78,17 +80,21 @@ def settings_of(file: CampaignFile, directory: Path, results: Results) -> tuple[
 
 
 def _settings(
-    choice: BoardChoice, conditions: tuple[Condition, ...], directory: Path, results: Results
+    choice: BoardChoice, file: CampaignFile, directory: Path, results: Results, key: str
 ) -> Iterator[Setting]:
+    key = f"campaign {file.name}: {key}"
     if choice.profile is not None:
-        profile = resolve_profile(_named_file(choice.profile, directory), results.profiles)
+        named = _named(choice.profile, directory, f"{key}.profile")
+        profile = resolve_profile(named, results.profiles)
         yield Setting(board=slug(profile.name), tags=choice.tags, profile=profile)
         return
     assert choice.device is not None, "a board is either a device or a profile"
     word = choice.device
     in_catalogue = word in catalog_names()
-    described = load_description(word if in_catalogue else _named_file(word, directory))
-    for condition in conditions or (Condition(name=AS_DESCRIBED),):
+    described = load_description(
+        word if in_catalogue else _named(word, directory, f"{key}.device", (".yaml", ".yml"))
+    )
+    for condition in file.conditions or (Condition(name=AS_DESCRIBED),):
         yield Setting(
             board=slug(described.name),
             condition=condition.name,
@@ -98,10 +104,16 @@ def _settings(
         )
 
 
-def _named_file(word: str, directory: Path) -> str:
-    """The file below the campaign's directory that a word names, if it exists, or the word."""
-    path = directory / word
-    return str(path) if path.is_file() else word
+def _named(word: str, directory: Path, key: str, suffixes: tuple[str, ...] = ()) -> str:
+    """The file below the campaign's directory that a path names, or the word, which is a name.
+
+    A path exists there, has a slash or ends with one of the suffixes.
+
+    Raises:
+        InputError: The path leads out of the directory.
+    """
+    path = file_below(directory, word, key)
+    return str(path) if path.exists() or "/" in word or word.endswith(suffixes) else word
 
 
 def _changed(described: DeviceDescription, condition: Condition) -> DeviceDescription:

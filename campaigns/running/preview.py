@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, takewhile
 from statistics import fmean
@@ -18,8 +19,15 @@ from campaigns.keeping.directory import (
     is_solved,
 )
 from campaigns.keeping.records import ReplayPlace
+from campaigns.running.estimates import (
+    StepEstimate,
+    basis_of,
+    estimate_step,
+    may_page,
+    nominal_energy_j,
+    wear_at_most,
+)
 from campaigns.running.profiling import ProfileJob, known_profile, preview
-from campaigns.running.solving import costed_network
 from devices.description import DeviceDescription
 from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile, EnergySource
@@ -37,11 +45,15 @@ class BoardPreview:
     """What is left for a board under a condition, or for a profile.
 
     ``search_s`` is the most that the searches may take, one after the other. ``profile_s`` is None
-    if a profile is known, or is what the board is. ``replays`` are those of cells that have or may
-    get a schedule, without controls. ``replay_s``, ``energy_j`` and
-    ``written_bytes`` are of all replays together, None if no profile and no replay tells them.
-    ``profile_written_bytes`` are those of measuring the storage. ``wear`` is that of the schedule
-    that writes the most in a step, among those that are known; None if none of them pages.
+    if a profile is known, or is what the board is; ``profile_j`` are the joules of measuring it.
+    ``replays`` are those of cells that have or may get a schedule, without controls. ``replay_s``,
+    ``energy_j`` and ``most_written_bytes`` are of all replays together, None for a profile. They
+    are estimates: ``basis`` says what from, and ``reason`` why ``energy_j`` of a board is None.
+    ``profile_written_bytes`` are those of measuring the storage.
+
+    ``wear`` is that of the schedule that writes the most in a step, among those that are known;
+    None if none of them pages. ``most_wear`` is what no schedule exceeds that is still to be found;
+    None if none may page.
     """
 
     setting: str
@@ -49,13 +61,17 @@ class BoardPreview:
     unsolved: int
     search_s: float
     profile_s: float | None
+    profile_j: float | None
     profile_written_bytes: int | None
     replays: int
     replay_s: float | None
     energy_j: float | None
     energy_source: EnergySource | None
-    written_bytes: int | None
+    most_written_bytes: int | None
+    basis: str | None
+    reason: str | None
     wear: Wear | None
+    most_wear: Wear | None
 
 
 def preview_campaign(
@@ -84,35 +100,55 @@ def _preview(
     files: FilesOfCells,
     results: Results,
 ) -> BoardPreview:
-    design = opened.design
+    design, description = opened.design, setting.description
     cells = [cell for cell in design.cells if design.setting_of(cell) is setting]
     unsolved = [cell for cell in cells if not is_solved(files.get(cell.hash, frozenset()))]
-    search_s = sum(design.method_by_name[cell.method].time_limit_s for cell in unsolved)
-    profile, profile_s, written = setting.profile, None, None
-    if setting.is_run and cells:
-        job = ProfileJob.of(setting, design, opened.file)
-        profile = known_profile(job, directory, results)
-        if profile is None:
-            plan = preview(job)
-            profile_s = plan.estimated_s
-            written = None if plan.storage is None else plan.storage.written_bytes
-    left = {cell: _missing_replays(opened, cell, directory, files) for cell in cells}
-    replay_s, energy_j, written_bytes = None, None, None
-    if setting.is_run and profile is not None:
-        replay_s, energy_j, written_bytes = _replays(opened, left, profile, directory, files)
-    return BoardPreview(
+    nothing = BoardPreview(
         setting=setting.name,
         cells=len(cells),
         unsolved=len(unsolved),
-        search_s=search_s,
-        profile_s=profile_s,
-        profile_written_bytes=written,
+        search_s=sum(design.method_by_name[cell.method].time_limit_s for cell in unsolved),
+        profile_s=None,
+        profile_j=None,
+        profile_written_bytes=None,
+        replays=0,
+        replay_s=None,
+        energy_j=None,
+        energy_source=None if setting.profile is None else setting.profile.energy_source,
+        most_written_bytes=None,
+        basis=None,
+        reason=None,
+        wear=None,
+        most_wear=None,
+    )
+    if description is None or not cells:
+        return nothing
+    job = ProfileJob.of(setting, design, opened.file)
+    profile = known_profile(job, directory, results)
+    plan = preview(job) if profile is None else None
+    left = {cell: _missing_replays(opened, cell, directory, files) for cell in cells}
+    replays = _replays(opened, setting, left, profile, directory, files)
+    source: EnergySource = "estimated" if description.emulator is None else "emulated"
+    return replace(
+        nothing,
+        profile_s=None if plan is None else plan.estimated_s,
+        profile_j=None if plan is None else nominal_energy_j(description, plan.estimated_s),
+        profile_written_bytes=None
+        if plan is None or plan.storage is None
+        else plan.storage.written_bytes,
         replays=sum(left.values()),
-        replay_s=replay_s,
-        energy_j=energy_j,
-        energy_source=None if profile is None else profile.energy_source,
-        written_bytes=written_bytes,
-        wear=None if setting.description is None else _wear(setting.description, cells, directory),
+        replay_s=replays.time_s,
+        energy_j=replays.energy_j,
+        energy_source=source if profile is None else profile.energy_source,
+        most_written_bytes=replays.written_bytes,
+        basis=basis_of(description, profile),
+        reason=None
+        if replays.energy_j is not None
+        else "its description states no nominal_power_w, and no profile has measured its power yet",
+        wear=_wear(description, cells, directory),
+        most_wear=None
+        if description.storage is None or not replays.written_a_step
+        else wear_at_most(description.storage, replays.written_a_step, STEPS_PER_DAY),
     )
 
 
@@ -150,21 +186,33 @@ def _place(repetition: int) -> ReplayPlace:
     return ReplayPlace(repetition=repetition)
 
 
+@dataclass(frozen=True)
+class _Replays:
+    """Replays that are left, together; ``written_a_step``: the most by a schedule to be found."""
+
+    time_s: float
+    energy_j: float | None
+    written_bytes: int
+    written_a_step: int
+
+
 def _replays(
     opened: OpenedCampaign,
+    setting: Setting,
     missing: Mapping[Cell, int],
-    profile: DeviceProfile,
+    profile: DeviceProfile | None,
     directory: CampaignDirectory,
     files: FilesOfCells,
-) -> tuple[float, float, int]:
-    """Seconds, joules and written bytes of the replays that are left.
+) -> _Replays:
+    """What the replays that are left take.
 
-    A schedule that is not known yet counts as the step with nothing recomputed or paged.
+    A schedule that is not known yet counts as the step with nothing recomputed or paged, and as one
+    that pages every tensor out once.
     """
     design = opened.design
     steps = 4 * design.steps + _GUARDED_STEPS
-    kept: dict[Hashable, tuple[float, float]] = {}
-    total_s, total_j, total_bytes = 0.0, 0.0, 0
+    steps_of: dict[Hashable, StepEstimate] = {}
+    times_s, energies_j, total_bytes, most_bytes = [], [], 0, 0
     for cell, left in missing.items():
         if left == 0:
             continue
@@ -172,17 +220,26 @@ def _replays(
         solved = directory.solved(cell) if is_solved(names) else None
         method = design.method_by_name[cell.method]
         key = cell.network, cell.batch, method.slices, method.codecs == "all"
-        if key not in kept:
-            level, covers = design.network_by_name[cell.network], design.budget_covers
-            costed = costed_network(level, cell.batch, profile, None, covers, method)
-            kept[key] = costed.kept.time_s, costed.kept.energy_j
-        time_s, energy_j = kept[key]
+        if key not in steps_of:
+            steps_of[key] = estimate_step(design, cell, setting, profile)
+        step = steps_of[key]
+        time_s, energy_j, written = step.time_s, step.energy_j, 0
         if solved is not None and solved.time_s is not None and solved.energy_j is not None:
             time_s, energy_j = solved.time_s, solved.energy_j
-            total_bytes += left * steps * (solved.bytes_written_to_storage or 0)
-        total_j += left * steps * energy_j
-        total_s += left * (_measured_s(directory, cell, names) or _OVERHEAD_S + steps * time_s)
-    return total_s, total_j, total_bytes
+            written = solved.bytes_written_to_storage or 0
+        elif may_page(method):
+            written = step.most_written_bytes
+            most_bytes = max(most_bytes, written)
+        total_bytes += left * steps * written
+        energies_j.append(None if energy_j is None else left * steps * energy_j)
+        times_s.append(left * (_measured_s(directory, cell, names) or _OVERHEAD_S + steps * time_s))
+    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    return _Replays(
+        time_s=math.fsum(times_s),
+        energy_j=math.fsum(known_j) if len(known_j) == len(energies_j) else None,
+        written_bytes=total_bytes,
+        written_a_step=most_bytes,
+    )
 
 
 def _measured_s(directory: CampaignDirectory, cell: Cell, names: frozenset[str]) -> float | None:

@@ -76,8 +76,18 @@ def _schedules_of(graph: CostedGraph, directory: Path) -> Iterator[Schedule]:
     for path in sorted(directory.glob(f"{file_stem(graph.name)}*.json")):
         with suppress(InputError):  # a graph beside its schedule, or a damaged file
             of, schedule = read_solved(path)
-            if of == graph:
-                yield schedule
+            if _at_place_of(graph, of) == graph:
+                yield schedule.model_copy(update={"graph_sha256": graph.sha256})
+
+
+def _at_place_of(graph: CostedGraph, other: CostedGraph) -> CostedGraph:
+    """Another graph as if the file of its network, which has the same content, lay at the place of
+    this graph's."""
+    if graph.origin is None or other.origin is None or other.origin.model_sha256 is None:
+        return other
+    return other.model_copy(
+        update={"origin": other.origin.model_copy(update={"model": graph.origin.model})}
+    )
 
 
 @dataclass(frozen=True)

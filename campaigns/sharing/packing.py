@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,14 +75,18 @@ def pack_campaign(results: CampaignResults, archive: Path) -> Manifest:
 
 
 def _names(directory: Path) -> Iterator[str]:
-    """Names of the campaign's complete files, without links."""
+    """Names of the campaign's complete files, without links, pipes and devices."""
     for folder, _, names in os.walk(directory):
         for name in names:
             path = Path(folder) / name
             relative = path.relative_to(directory).as_posix()
             is_ours = is_allowed(relative) and relative not in _OF_THIS_COMPUTER | {MANIFEST}
-            if is_ours and not relative.startswith("repeat/") and not path.is_symlink():
+            if is_ours and not relative.startswith("repeat/") and _is_regular(path):
                 yield relative
+
+
+def _is_regular(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)
 
 
 def _added(out: zipfile.ZipFile, name: str, content: bytes) -> PackedFile:

@@ -13,6 +13,7 @@ from campaigns.design.settings import Setting
 from campaigns.keeping.results import CampaignResults
 from devices.description import catalog_names
 from devices.documents.document import dump_yaml
+from devices.documents.regular import require_regular
 
 DIRECTORY = "repeat"
 
@@ -48,6 +49,7 @@ def _network(level: NetworkLevel, files: dict[str, bytes], left_out: list[str]) 
     path = Path(level.model)
     name = f"networks/{choice.name}{path.suffix}"
     try:
+        require_regular(path)
         content = path.read_bytes()
     except OSError as error:
         left_out.append(f"network {choice.name}: {path} cannot be read ({error.strerror})")

@@ -27,6 +27,7 @@ from campaigns.sharing.manifest import (
 from devices.documents.document import DocumentError, parse_json, validate
 from devices.documents.explain import shown
 from devices.documents.limits import MOST_BYTES as MOST_DOCUMENT_BYTES
+from devices.documents.regular import require_regular
 from devices.errors import InputError
 
 _CHUNK = 1 << 20
@@ -55,6 +56,7 @@ def unpack_campaign(archive: Path, directory_of: Callable[[str], Path]) -> tuple
         OSError: A file cannot be written.
     """
     try:
+        require_regular(archive)
         with zipfile.ZipFile(archive) as packed:
             entries = _harmless(packed, archive)
             manifest = _manifest(packed, entries, archive)

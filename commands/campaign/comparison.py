@@ -39,10 +39,17 @@ def show_comparison(console: Console, comparison: CampaignComparison) -> None:
     ]
     console.table(rows, right=(2, 3, 4, 5))
     if comparison.controls:
+        are_several = len({each.campaign for each in comparison.controls}) > 1
         console.result("\ncontrols: the same schedule twice in a repetition, which must not differ")
         rows = [["cell", "of", "change", interval, "repetitions", "visible", "verdict"]]
         rows += [
-            _row(str(each.cell), each.quantity, each.quantity, each.shift, comparison.margin)
+            _row(
+                f"{each.campaign}: {each.cell}" if are_several else str(each.cell),
+                each.quantity,
+                each.quantity,
+                each.shift,
+                comparison.margin,
+            )
             for each in comparison.controls
         ]
         console.table(rows, right=(2, 3, 4, 5))

@@ -108,7 +108,7 @@ def _pack(options: PackOptions, console: Console) -> int:
 def _unpack(options: UnpackOptions, console: Console) -> int:
     from campaigns.sharing.repeating import DIRECTORY
     from campaigns.sharing.unpacking import unpack_campaign
-    from devices.program import COMMAND
+    from devices.program import command_line
 
     def directory_of(name: str) -> Path:
         return options.out or options.results.campaigns / name
@@ -127,5 +127,6 @@ def _unpack(options: UnpackOptions, console: Console) -> int:
     for sentence in manifest.left_out:
         console.result(f"left out: {sentence}")
     console.result(f"report     {directory / _REPORT}")
-    console.result(f"repeat it  {COMMAND} campaign run {directory / DIRECTORY / 'campaign.yaml'}")
+    again = command_line("campaign", "run", directory / DIRECTORY / "campaign.yaml")
+    console.result(f"repeat it  {again}")
     return ExitCode.DONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -20,6 +20,12 @@ from devices.results import Results
 
 _MOST_SHOWN = 20
 _UNKNOWN = "unknown"
+_YEAR_S = 365.25 * 86_400
+_LONGEST_S = 1000 * _YEAR_S
+_PREVIEW_HEAD = (
+    *("board", "cells", "to solve, at most", "profile"),
+    *("replays", "they take", "energy", "writes, at most"),
+)
 
 
 def announce(
@@ -32,7 +38,11 @@ def announce(
             "campaign": opened.file.name,
             "cells": [cell.model_dump(mode="json") for cell in opened.design.cells],
             "boards": [
-                {**asdict(preview), "wear": preview.wear and preview.wear.model_dump(mode="json")}
+                {
+                    **asdict(preview),
+                    "wear": preview.wear and preview.wear.model_dump(mode="json"),
+                    "most_wear": preview.most_wear and preview.most_wear.model_dump(mode="json"),
+                }
                 for preview in previews
             ],
         }
@@ -43,8 +53,15 @@ def announce(
     more = len(opened.design.cells) - _MOST_SHOWN
     if more > 0:
         console.result(f"  and {more} more (--json lists all)")
-    head = ["board", "cells", "to solve, at most", "profile", "replays", "time", "energy", "writes"]
-    console.table([head, *map(_preview_row, previews)], right=range(1, 8))
+    console.table([_PREVIEW_HEAD, *map(_preview_row, previews)], right=range(1, 8))
+    replayed = [preview for preview in previews if preview.replays]
+    for basis, boards in _grouped((each.basis, each.setting) for each in replayed):
+        console.result(
+            f"{boards}: until a schedule is known, its time and energy are estimated as those of a"
+            f" step with nothing recomputed or paged, from {basis}"
+        )
+    for reason, boards in _grouped((each.reason, each.setting) for each in replayed):
+        console.result(f"{boards}: energy is {_UNKNOWN}: {reason}")
     for preview in previews:
         if preview.wear is not None:
             written = size(preview.wear.written_bytes_per_step)
@@ -52,13 +69,30 @@ def announce(
                 f"storage of {preview.setting}: at most {written} written a step"
                 f"{lifetime(preview.wear)}"
             )
+        if preview.most_wear is not None:
+            written = size(preview.most_wear.written_bytes_per_step)
+            console.result(
+                f"storage of {preview.setting}: schedules that are not known write at most"
+                f" {written} a step, every tensor once{lifetime(preview.most_wear)}"
+            )
+
+
+def _grouped(sentences: Iterable[tuple[str | None, str]]) -> Iterator[tuple[str, str]]:
+    """Each sentence once, with all boards of which it is said."""
+    boards: dict[str, list[str]] = {}
+    for sentence, board in sentences:
+        if sentence is not None:
+            boards.setdefault(sentence, []).append(board)
+    for sentence, named in boards.items():
+        yield sentence, ", ".join(named)
 
 
 def _preview_row(preview: BoardPreview) -> list[str]:
     unsolved, search_s = preview.unsolved, preview.search_s
-    written = preview.written_bytes
-    if preview.profile_written_bytes is not None:
-        written = preview.profile_written_bytes + (written or 0)
+    written = (preview.most_written_bytes or 0) + (preview.profile_written_bytes or 0)
+    energy_j = preview.energy_j
+    if energy_j is not None:
+        energy_j += preview.profile_j or 0.0
     return [
         preview.setting,
         str(preview.cells),
@@ -68,11 +102,9 @@ def _preview_row(preview: BoardPreview) -> list[str]:
         _of_replays(preview, None if preview.replay_s is None else _duration(preview.replay_s)),
         _of_replays(
             preview,
-            None
-            if preview.energy_j is None
-            else f"{si(preview.energy_j, 'J')} ({preview.energy_source})",
+            None if energy_j is None else f"{si(energy_j, 'J')} ({preview.energy_source})",
         ),
-        _UNKNOWN if written is None and preview.replays else size(written or 0),
+        size(written),
     ]
 
 
@@ -173,4 +205,6 @@ def _count_more(console: Console, count: int) -> None:
 def _duration(seconds: float) -> str:
     if seconds < 1:
         return si(seconds, "s", 2)
+    if seconds > _LONGEST_S:
+        return f"more than {_LONGEST_S / _YEAR_S:.0f} years"
     return str(timedelta(seconds=round(seconds)))

@@ -6,6 +6,7 @@ The operations are those that a replay holds responsible for its difference.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def refine(options: RefineOptions, console: Console) -> int:
     if run.report.device != description.name:
         raise InputError(
             f"{run.directory}: this run is from {run.report.device!r}, not {description.name!r}",
-            remedy=f"use --device {run.report.device} to refine its profile",
+            remedy=f"use --device {shlex.quote(run.report.device)} to refine its profile",
         )
     keys = run.report.diagnosis.refine
     if not keys:
@@ -60,7 +61,9 @@ def refine(options: RefineOptions, console: Console) -> int:
         write_atomically(out, dump_yaml(refined))
     console.document(_document(out, refinements, unmeasured))
     _summarise(console, profile, refinements)
-    console.result(f"\nprofile  {out}\nnext     solve again with --profile {out}, and run")
+    console.result(
+        f"\nprofile  {out}\nnext     solve again with --profile {shlex.quote(str(out))}, and run"
+    )
     return ExitCode.DONE
 
 
@@ -78,16 +81,17 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
     if _transfers_are_responsible(run):
         console.say(
             "transfers are responsible too; their costs do not depend on context: measure them"
-            f" again with profile --device {device}"
+            f" again with profile --device {shlex.quote(device)}"
         )
     if unmeasured:
         origin = origin_of(run)
-        parts = "" if origin.accumulate is None else f" --accumulate {origin.accumulate}"
-        parts += "" if origin.slices is None else f" --slices {origin.slices.stated}"
+        words = ["profile", "--device", device, "--model", origin.model]
+        words += ["--batch", str(origin.batch), "--optimizer", origin.optimizer]
+        words += [] if origin.accumulate is None else ["--accumulate", str(origin.accumulate)]
+        words += [] if origin.slices is None else ["--slices", str(origin.slices.stated)]
         console.say(
             f"responsible, but predicted from other operations and never measured:"
-            f" {'; '.join(unmeasured)}. Measure with profile --device {device}"
-            f" --model {origin.model} --batch {origin.batch} --optimizer {origin.optimizer}{parts}"
+            f" {'; '.join(unmeasured)}. Measure with {shlex.join(words)}"
         )
 
 

@@ -26,6 +26,7 @@ from devices.documents.limits import (
     number,
     whole_number,
 )
+from devices.documents.regular import require_regular
 from devices.errors import InputError
 
 
@@ -105,9 +106,11 @@ def read_text(path: Path) -> str:
     """Read a text file of at most ``MOST_BYTES``.
 
     Raises:
-        DocumentError: The file cannot be read, is too large or is not UTF-8 text.
+        DocumentError: The file cannot be read, is not a regular one, is too large or is not UTF-8
+            text.
     """
     try:
+        require_regular(path)
         with path.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:

@@ -162,6 +162,8 @@ def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, m
         case "less":
             most = "at most {le:g}" if "le" in context else "less than {lt:g}"
             return f"allowed: {most.format(**context)}{place.unit.replace(' of', '')}"
+        case "too" if kind == "too_long":
+            return f"allowed: at most {context['max_length']} items"
         case "tuple" | "list" | "too":
             return "allowed: a list" + (" with at least one item" if kind == "too_short" else "")
         case "model" | "dict":

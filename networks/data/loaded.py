@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.documents.regular import require_regular
 from networks.data.batches import Batches
 from networks.data.inputs import DataError, SampleInput, constant_inputs, sample_inputs
 from networks.training import TrainingStep
@@ -54,6 +55,7 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
 
 
 def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
+    require_regular(path)
     with path.open("rb") as file:
         try:
             archive = np.load(file, allow_pickle=False)

@@ -19,6 +19,7 @@ from typing import Literal, TypeAlias
 
 from devices.documents.document import DocumentError, parse_json
 from devices.documents.limits import MOST_BYTES
+from devices.documents.regular import require_regular
 from networks.exported.errors import ExportError
 
 Folder: TypeAlias = Literal["weights", "constants"]
@@ -49,6 +50,7 @@ class Archive:
             ExportError: The file cannot be read, or is no archive of an exported program.
         """
         try:
+            require_regular(path)
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             archive = zipfile.ZipFile(path)

@@ -37,6 +37,12 @@ torch.export.save(torch.export.export(module.train(), inputs, strict=False), tar
 """
 
 
+def source_file(word: str) -> str | None:
+    """The Python file that ``net.py:build`` names; None for words of another form."""
+    found = _SOURCE.fullmatch(word)
+    return None if found is None else found["path"]
+
+
 def exported(word: str, folder: Path) -> str:
     """Export the network that ``net.py:build`` names; other words name networks already.
 

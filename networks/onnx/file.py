@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.documents.regular import require_regular
 from networks.exported.errors import ExportError
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class OnnxFile:
                 f"{path}: ONNX files need the package onnx: python -m pip install joulewright[onnx]"
             ) from None
         try:
+            require_regular(path)
             if path.stat().st_size > _MOST_BYTES:
                 raise ExportError(f"{path}: is larger than {_MOST_BYTES} bytes")
             content = path.read_bytes()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from devices.errors import InputError
+from devices.errors import Defect, InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from devices.quantities import Slices
 from networks.kinds import Optimizer, Place, TensorKind
@@ -128,6 +128,27 @@ class StepTensor:
 
 
 @dataclass(frozen=True)
+class ValuesLeftBehind(Mapping[str, NDArray[Any]]):
+    """Values of a file in a process that was sent the step only; to ask for them is a defect."""
+
+    path: Path
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        raise self._missing()
+
+    def __iter__(self) -> Iterator[str]:
+        raise self._missing()
+
+    def __len__(self) -> int:
+        raise self._missing()
+
+    def _missing(self) -> Defect:
+        return Defect(
+            f"{self.path}: its values were not sent to this process, which can read the file itself"
+        )
+
+
+@dataclass(frozen=True)
 class NetworkFile:
     """File of a user's network.
 
@@ -138,6 +159,10 @@ class NetworkFile:
     is not plain. ``save`` writes the file again with other values, if its format allows it.
     ``restored`` turns values by the names of tensors into arrays as the file has them, where these
     differ.
+
+    Pickled, it is the file without its values (:class:`ValuesLeftBehind`): a schedule depends on
+    none of them, they may be large, and they are read from a file that is open here. A process that
+    trains the step reads the file itself.
     """
 
     path: Path
@@ -158,6 +183,10 @@ class NetworkFile:
         """Value that a tensor of the step starts from; None if the file does not have it."""
         found = self.constants.get(name)
         return self.values.get(name) if found is None else found
+
+    def __getstate__(self) -> dict[str, Any]:
+        left = ValuesLeftBehind(self.path)
+        return {**vars(self), "values": left, "constants": left, "save": None, "restored": None}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
@@ -11,7 +10,7 @@ from campaigns.keeping.directory import FILE
 from campaigns.keeping.results import CellResult
 from devices.description import catalog_names
 from devices.documents.readable import si
-from devices.program import COMMAND
+from devices.program import command_line
 from plots.report.figures import CellFigures
 from plots.report.words import interval_words
 
@@ -63,7 +62,7 @@ def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:
 def commands_of(result: CellResult, method: MethodChoice, steps: int) -> list[str]:
     """Commands that repeat a cell, in the directory of the campaign."""
     solved, cell = result.solved, result.cell
-    again = _line("campaign", "run", FILE)
+    again = command_line("campaign", "run", FILE)
     if solved is None:
         return [again]
     directory = PurePosixPath("cells") / cell.hash
@@ -74,12 +73,12 @@ def commands_of(result: CellResult, method: MethodChoice, steps: int) -> list[st
     if solved.covers != "all":
         words += ["--budget-covers", solved.covers]
     words += _method_words(method)
-    commands = [_line(*words)]
+    commands = [command_line(*words)]
     if result.setting.is_run and solved.has_schedule:
         schedule = str(directory / "schedule.json")
         runs_alone = cell.condition == AS_DESCRIBED and cell.board in catalog_names()
         run = ("run", "--schedule", schedule, "--device", cell.board, "--steps", str(steps))
-        commands.append(_line(*run) if runs_alone else again)
+        commands.append(command_line(*run) if runs_alone else again)
     return commands
 
 
@@ -92,7 +91,3 @@ def _method_words(method: MethodChoice) -> list[str]:
     words += [] if method.paging else ["--no-paging"]
     words += [] if method.rematerialization else ["--no-remat"]
     return words
-
-
-def _line(*words: str) -> str:
-    return shlex.join((COMMAND, *words))

@@ -22,7 +22,7 @@ from devices.profile import Build
 from devices.user_cache import user_cache
 from profiler.building.firmware_sources import FirmwareIdentity, FirmwareSources
 from profiler.building.kernel_objects import KernelObjects
-from profiler.building.programs import package_of, program_path
+from profiler.building.programs import how_to_install, package_of, program_path
 from profiler.building.toolchain import build_failure, first_errors
 
 __all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
@@ -135,7 +135,7 @@ class _Compiler:
         if program_path(self.program) is None:
             raise BuildFailed(
                 f"{self.board}: {self.program} is not installed on this computer",
-                remedy=f"install it with: sudo apt install {package_of(self.program)}",
+                remedy=how_to_install([self.program]),
             )
 
     def version(self) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from devices.description import CrossToolchain, DeviceDescription
+from devices.documents.explain import shown
 from devices.errors import BuildFailed
 
 _SYSTEM_DIRECTORIES = ("/usr/sbin", "/sbin")
@@ -27,6 +30,9 @@ _PACKAGES = {
 }
 """Debian's packages whose names differ from their programs'."""
 
+_PACKAGES_FORM = re.compile(r"[a-z0-9][a-z0-9+.-]+( [a-z0-9][a-z0-9+.-]+)*")
+"""Names of Debian's packages, as Debian's policy allows them."""
+
 
 def require_programs(description: DeviceDescription) -> None:
     """Check that all programs for building for a board, and emulating it, exist.
@@ -36,10 +42,9 @@ def require_programs(description: DeviceDescription) -> None:
     """
     missing = [name for name in _needed(description) if program_path(name) is None]
     if missing:
-        packages = " ".join(dict.fromkeys(map(package_of, missing)))
         raise BuildFailed(
             f"{description.name} needs {_listed(missing)}, which this computer does not have",
-            remedy=f"install with: sudo apt install {packages}",
+            remedy=how_to_install(missing),
         )
 
 
@@ -48,6 +53,18 @@ def program_path(name: str) -> Path | None:
     directories = (os.environ.get("PATH", os.defpath), *_SYSTEM_DIRECTORIES)
     found = shutil.which(name, path=os.pathsep.join(directories))
     return None if found is None else Path(found)
+
+
+def how_to_install(programs: Sequence[str]) -> str:
+    """Advice on missing programs, whose names may be a description's.
+
+    It is a command to paste if all of their packages may exist.
+    """
+    packages = list(dict.fromkeys(map(package_of, programs)))
+    odd = [program for program in programs if not _PACKAGES_FORM.fullmatch(package_of(program))]
+    if odd:
+        return f"correct the description: no package can be named {_listed([*map(shown, odd)])}"
+    return f"install with: sudo apt install {' '.join(packages)}"
 
 
 def package_of(program: str) -> str:

@@ -32,7 +32,7 @@ from profiler.building.blas import (
 )
 from profiler.building.objects import keep_objects, objects_key, restore_objects
 from profiler.building.plan_source import PLANS
-from profiler.building.programs import package_of
+from profiler.building.programs import how_to_install
 from profiler.building.sources import EXECUTOR, HARNESS, KERNELS, Files, read_sources, sources_hash
 from profiler.transports.base import CommandResult, Transport
 from profiler.transports.deadline import Deadline
@@ -302,8 +302,7 @@ class _Machine:
             where = "this computer" if self._is_cross else self.transport.name
             raise BuildFailed(
                 f"{where}: {self.toolchain.compiler} is not installed",
-                remedy="install it with: sudo apt install"
-                f" {package_of(shlex.split(self.toolchain.compiler)[0])}",
+                remedy=how_to_install(shlex.split(self.toolchain.compiler)[:1]),
             )
         self._require(result, "print its version")
         return (result.stdout.strip().splitlines() or ["unknown"])[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -85,7 +86,7 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
             return ToolFlashing(
                 board,
                 ("pyocd", "flash", "--no-wait", "--target", target, *choice, str(image.elf)),
-                f"pip install pyocd, then: pyocd pack install {target}",
+                f"pip install pyocd, then: pyocd pack install {shlex.quote(target)}",
             )
         case NrfjprogFlasher(serial=serial):
             choice = () if serial is None else ("--snr", serial)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devices.description import DeviceDescription
+from devices.documents.readable import si
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import CacheState
@@ -213,10 +214,10 @@ def guess_s(
     least_s = window_s(description, options)
     match window:
         case OpWindow(spec):
-            return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec, description))
+            return _OVERHEAD_S + max(least_s, 2 * guessed_execution_s(spec, description))
         case StepWindow():
             ops = () if step is None else step.computes
-            once_s = sum(_execution_s(op.spec, description) for op in ops)
+            once_s = sum(guessed_execution_s(op.spec, description) for op in ops)
             return _OVERHEAD_S + max(least_s, 2 * once_s)
         case TransferWindow():
             return least_s + tail_s(description, options)
@@ -224,9 +225,22 @@ def guess_s(
             return idle_s(description, options)
 
 
-def _execution_s(spec: OpSpec, description: DeviceDescription) -> float:
+def guessed_execution_s(spec: OpSpec, description: DeviceDescription) -> float:
+    """Guess of the time of one execution, before anything is measured."""
+    return spec.work_flop / _flop_per_s(description) + spec.moved_bytes / _BYTES_PER_S
+
+
+def guessed_rate(description: DeviceDescription) -> str:
+    """The rate of such a guess, in words."""
+    rate = si(_flop_per_s(description), "FLOP/s", 3)
     processor = description.processor
-    flop_per_s = _FLOP_PER_S
-    if processor is not None:
-        flop_per_s = _FLOP_PER_CYCLE[processor.architecture] * processor.clock_hz
-    return spec.work_flop / flop_per_s + spec.moved_bytes / _BYTES_PER_S
+    if processor is None:
+        return f"{rate} (no processor is described)"
+    return f"{rate} of {processor.architecture} at {si(processor.clock_hz, 'Hz')}"
+
+
+def _flop_per_s(description: DeviceDescription) -> float:
+    processor = description.processor
+    if processor is None:
+        return _FLOP_PER_S
+    return _FLOP_PER_CYCLE[processor.architecture] * processor.clock_hz

@@ -5,6 +5,7 @@ Names the costs that are wrong, and the time that no cost predicts.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -100,8 +101,8 @@ def remedy(diagnosis: Diagnosis, device: str, run: str) -> str | None:
     count = len(diagnosis.refine)
     those = "this operation" if count == 1 else f"these {count} operations"
     return (
-        f"profile --device {device} --refine {run} measures {those} again in the context in which"
-        " they run; then solve again"
+        f"profile --device {shlex.quote(device)} --refine {shlex.quote(run)} measures {those} again"
+        " in the context in which they run; then solve again"
     )
 
 

@@ -16,3 +16,6 @@ BASELINE_NAMES = (
     "coop",
 )
 """Names of the baselines, in the order of tables."""
+
+PAGING_BASELINES = frozenset({"page-everything", "paging-only", "capuchin-like"})
+"""Those that page; the others keep or recompute."""

@@ -27,6 +27,7 @@ from devices.results import Results
 
 positive = st.floats(1e-6, 1e3)
 MARGIN = 0.02
+A_COMPUTER = BoardIdentity(model="a computer", memory_bytes=1 << 30)
 
 
 @pytest.fixture(autouse=True)
@@ -129,9 +130,15 @@ def measured(
     name: str,
     step_s: Callable[[Cell, int], float],
     source: EnergySource = "estimated",
+    *,
+    board_of: Callable[[Cell], BoardIdentity] = lambda _: A_COMPUTER,
+    controls: bool = False,
     **changes: Any,
 ) -> None:
-    """A campaign on this computer whose replays took what ``step_s`` returns."""
+    """A campaign on this computer whose replays took what ``step_s`` returns.
+
+    ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
+    """
     document = {
         "schema": "campaign/1",
         "name": name,
@@ -164,7 +171,11 @@ def measured(
         write_atomically(directory.of(cell) / "cell.json", dump_json(solved))
         for number in range(opened.design.repetitions_of(cell)):
             record = replayed(cell, number, step_s(cell, number), source)
+            record = record.model_copy(update={"board": board_of(cell)})
             write_atomically(directory.of(cell) / f"repetition-{number}.json", dump_json(record))
+            if controls:
+                control = record.model_copy(update={"control": True})
+                write_atomically(directory.of(cell) / f"control-{number}.json", dump_json(control))
 
 
 def replayed(cell: Cell, number: int, step_s: float, source: EnergySource) -> Repetition:
@@ -173,7 +184,7 @@ def replayed(cell: Cell, number: int, step_s: float, source: EnergySource) -> Re
         cell=cell,
         number=number,
         position=0,
-        board=BoardIdentity(model="a computer", memory_bytes=1 << 30),
+        board=A_COMPUTER,
         build=Build(kernels_sha256="0" * 64, compiler="cc", flags=(), matmul="in-tree", threads=1),
         measured_energy_source=source,
         steps=10,
@@ -250,6 +261,56 @@ def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named
     assert "differ in: description of local, conditions" in said
     assert compare("flags:o2", "flags:both") == 0
     assert "they differ in 2 things" in capsys.readouterr().out
+
+
+def test_the_plan_in_a_firmware_is_no_difference_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def firmware(cell: Cell) -> BoardIdentity:
+        name = f"firmware {cell.hash}"
+        return BoardIdentity(model="a board", memory_bytes=1 << 15, kernel=name)
+
+    budgets = {"boards": ["emulated-m4f"], "ram_budgets": ["100%", "85%"]}
+    measured("micro", noisy(1), board_of=firmware, **budgets)
+    assert compare("micro:100%", "micro:85%") == 0
+    said = capsys.readouterr().out
+    assert "differ in: ram_budget: 100% and 85%" in said
+    assert "firmware" not in said
+    assert "things" not in said
+
+
+def test_the_kernel_of_a_linux_board_is_a_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    def linux(version: str) -> Callable[[Cell], BoardIdentity]:
+        return lambda _: BoardIdentity(model="a board", memory_bytes=1 << 30, kernel=version)
+
+    measured("before", noisy(1), board_of=linux("Linux 6.1"))
+    measured("after", noisy(1), board_of=linux("Linux 6.2"))
+    assert compare("before", "after") == 0
+    assert "differ in: measuring of local, kernel: Linux 6.1 and Linux" in capsys.readouterr().out
+
+
+def test_the_place_of_a_networks_file_is_no_difference(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("here", "there"):
+        folder = Path(f"nets-{name}")
+        folder.mkdir()
+        (folder / "net.onnx").write_bytes(b"one")
+        measured(name, noisy(1), networks=[f"{folder}/net.onnx", "linear"])
+    assert compare("here", "there") == 0
+    assert "they differ in nothing that is recorded" in capsys.readouterr().out
+
+
+def test_rows_of_controls_name_their_campaign(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("before", "after"):
+        measured(name, noisy(1), networks=["linear"], controls=True)
+    assert compare("before", "after") == 0
+    rows = capsys.readouterr().out.partition("controls: ")[2].splitlines()
+    assert [row.partition(":")[0] for row in rows[2:]] == ["before", "after"]
+    assert compare("before", "after", "--json") == 0
+    controls = json.loads(capsys.readouterr().out)["controls"]
+    assert [control["campaign"] for control in controls] == ["before", "after"]
+    assert compare("before:linear", "before:linear") == 0
+    rows = capsys.readouterr().out.partition("controls: ")[2].splitlines()
+    assert rows[2].startswith("local, as-described, linear")
 
 
 def test_cells_that_one_side_lacks_are_named(capsys: pytest.CaptureFixture[str]) -> None:

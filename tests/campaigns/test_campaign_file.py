@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from itertools import product
@@ -18,7 +19,7 @@ from campaigns.design.file import SOLVED, CampaignFile
 from campaigns.design.opening import open_campaign, shipped_names
 from campaigns.running.order import replays_in_order
 from devices.description import load_description
-from devices.documents.document import read_yaml, validate
+from devices.documents.document import dump_yaml, read_yaml, validate
 from devices.errors import InputError
 from devices.results import Results
 from tests.support.paths import ROOT
@@ -26,6 +27,7 @@ from tests.support.paths import ROOT
 BOARDS = ("m0", "m4", "a72")
 NETWORKS = ("linear", "dscnn", "autoencoder")
 BUDGETS = ("100%", "50%", "64KiB")
+LARGEST = [f"{size}KiB" for size in range(1, 1001)]
 METHODS = (SOLVED, "chen-sqrt-n", "griewank")
 
 
@@ -150,6 +152,20 @@ def test_a_cell_depends_on_the_content_of_its_networks_file(tmp_path: Path) -> N
     assert before.hash != after.hash
 
 
+def test_a_cell_does_not_depend_on_the_place_of_its_networks_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("here", "there/nets"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "net.onnx").write_bytes(b"one")
+    monkeypatch.chdir(tmp_path)
+    before = designed(Path("here"), networks=["net.onnx"])
+    labelled = {"model": "nets/net.onnx", "label": "net.onnx"}
+    after = designed(Path("there"), networks=[labelled])
+    assert before.cells == after.cells
+    assert before.networks[0].model == str(tmp_path / "here" / "net.onnx")
+
+
 def test_plain_words_are_devices_models_and_methods() -> None:
     words = designed(boards=["local"], networks=["dscnn"], methods=["dtr"])
     mappings = designed(
@@ -201,6 +217,16 @@ def test_descriptions_and_profiles_below_the_files_directory_are_found(tmp_path:
     )
     design = designed(tmp_path, boards=["lab/mine.yaml"])
     assert [setting.board for setting in design.settings] == ["pi-on-the-shelf"]
+
+
+def test_a_description_is_looked_for_beside_the_campaigns_file_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(dump_yaml(load_description("pi4")))
+    Path("campaigns").mkdir()
+    with pytest.raises(InputError, match=r"campaigns/mine\.yaml: cannot be read"):
+        designed(Path("campaigns"), boards=["mine.yaml"])
 
 
 @pytest.mark.parametrize("name", shipped_names())
@@ -280,6 +306,26 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
             {"exclude": [{"boards": ["m44"]}]},
             "exclude[0].boards: no level is 'm44'; did you mean m4?",
         ),
+        (
+            {"repetitions": 10**12},
+            "tried.yaml: repetitions: found 1000000000000; allowed: at most 10000",
+        ),
+        (
+            {"ram_budgets": LARGEST[:317], "batches": [*range(1, 318)]},
+            "tried.yaml: the levels have 100,489 combinations before exclude, at most 100,000 are"
+            " allowed; make several campaigns of it",
+        ),
+        (
+            {"ram_budgets": LARGEST[:100], "batches": [*range(1, 101)], "repetitions": 101},
+            "tried.yaml: 10,000 combinations of levels before exclude are run 101 times each, at"
+            " most 1,000,000 replays are allowed; make several campaigns of it",
+        ),
+        ({"steps": 10**12}, "steps: found 1000000000000; allowed: at most 1e+06"),
+        ({"profile_blocks": 10**12}, "profile_blocks: found 1000000000000; allowed: at most 10000"),
+        (
+            {"exclude": [{"boards": ["m4"]}] * 1001},
+            "exclude: found a list; allowed: at most 1000 items",
+        ),
         ({"exclude": [{}]}, "an entry without keys would exclude everything"),
         ({"exclude": [{"boards": ["m4"]}]}, "exclude leaves no cell"),
         (
@@ -293,6 +339,80 @@ def test_a_wrong_file_is_refused_in_one_sentence(changes: dict[str, Any], said: 
         designed(**changes)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"networks": ["net.onnx"]}, "networks[0].model: net.onnx resolves to {out}/secret,"),
+        ({"networks": ["linear", "out/secret"]}, "networks[1].model: out/secret resolves to"),
+        ({"networks": ["net.py:build"]}, "networks[0].model: net.py resolves to {out}/secret,"),
+        ({"boards": ["out/secret"]}, "boards[0].device: out/secret resolves to {out}/secret,"),
+        ({"boards": ["board.yaml"]}, "boards[0].device: board.yaml resolves to {out}/secret,"),
+        ({"boards": [{"profile": "board.yaml"}]}, "boards[0].profile: board.yaml resolves to"),
+    ],
+)
+def test_a_link_that_leads_out_of_the_directory_is_refused(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    inside.mkdir()
+    outside.mkdir()
+    (outside / "secret").write_text("root:x:0:0")
+    (inside / "out").symlink_to(outside)
+    for name in ("net.onnx", "net.py", "board.yaml"):
+        (inside / name).symlink_to(outside / "secret")
+    with pytest.raises(InputError) as refused:
+        designed(inside, **changes)
+    message = str(refused.value)
+    assert message.startswith(f"campaign tried: {said.format(out=outside)}")
+    assert message.endswith("; copy the file into this directory")
+    assert "root:x" not in message
+
+
+def test_a_link_within_the_directory_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "lab" / "nets").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "lab")
+    (tmp_path / "lab" / "nets" / "first.onnx").write_bytes(b"one")
+    (tmp_path / "lab" / "net.onnx").symlink_to("nets/first.onnx")
+    (level,) = designed(tmp_path / "link", networks=["net.onnx"]).networks
+    assert level.model == str(tmp_path / "lab" / "net.onnx")
+
+
+def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").symlink_to("net.onnx")
+    with pytest.raises(InputError, match="cannot be read"):
+        designed(tmp_path, networks=["net.onnx"])
+
+
+@pytest.mark.timeout(60)
+def test_what_is_no_regular_file_is_refused_unopened(tmp_path: Path) -> None:
+    for name in ("net.onnx", "campaign.yaml", "board.yaml"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=r"net\.onnx: this network cannot be read \(it is a named"):
+        designed(tmp_path, networks=["net.onnx"])
+    with pytest.raises(InputError, match=r"board\.yaml: cannot be read: it is a named pipe"):
+        designed(tmp_path, boards=["board.yaml"])
+    with pytest.raises(InputError, match=r"campaign\.yaml: cannot be read: it is a named pipe"):
+        open_campaign(str(tmp_path / "campaign.yaml"), Results(tmp_path))
+
+
+def test_combinations_are_counted_without_being_made() -> None:
+    file = validate(
+        document(
+            boards=["local", {"profile": "m4"}],
+            conditions=[{"name": "o2"}, {"name": "o3"}],
+            networks=["dscnn", {"model": "linear", "batches": [1, 2, 3]}],
+            batches=[1, 8],
+            ram_budgets=["100%", "50%"],
+            deadlines=["none", "2x"],
+            methods=["dtr", "coop"],
+        ),
+        CampaignFile,
+        "tried.yaml",
+    )
+    assert file.combinations == 3 * 5 * 2 * 2 * 2
+    assert len(design_campaign(file, Path(), Results(Path("results"))).cells) == file.combinations
 
 
 def test_a_bomb_of_aliases_is_refused(tmp_path: Path) -> None:

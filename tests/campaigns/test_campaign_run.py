@@ -6,6 +6,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,17 +17,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 import cli
+from campaigns.design.file import SOLVED
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
 from devices.claims.claim import claim_by_name, sole_user
-from devices.documents.document import dump_yaml
+from devices.documents.document import dump_yaml, read_json
 from devices.library import resolve_profile
 from devices.profile import BoardIdentity
 from devices.quantities import Slices
@@ -34,11 +37,13 @@ from devices.results import Results
 from profiler.building.plan_memory import firmware_ram_bytes
 from replay.lowering.lowering import lower
 from replay.runs import planned_workspace, training_step_of
+from solver.problem.schedule import Schedule
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
 from tests.support.campaigns import campaign_with_replays
-from tests.support.paths import ROOT
+from tests.support.networks.onnx_files import model, node, saved, tensor
+from tests.support.paths import REFERENCES, ROOT
 
 pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
 
@@ -168,10 +173,75 @@ def test_a_dry_run_says_what_is_left_and_touches_nothing(
     assert len(document["cells"]) == 36
     m4, m3 = document["boards"]
     assert (m4["cells"], m4["unsolved"], m4["replays"], m4["profile_s"]) == (18, 18, 0, None)
-    assert (m3["cells"], m3["replays"], m3["replay_s"], m3["energy_j"]) == (18, 90, None, None)
+    assert (m4["replay_s"], m4["energy_j"], m4["basis"], m4["most_wear"]) == (None,) * 4
+    assert (m3["cells"], m3["replays"]) == (18, 90)
     assert m3["profile_s"] > 0
     assert m3["profile_written_bytes"] > 0
     assert not Path("results").exists()
+
+
+def previews(capsys: pytest.CaptureFixture[str], file: str, *words: str) -> list[dict[str, Any]]:
+    """What a dry run says of each board, as JSON."""
+    capsys.readouterr()
+    assert run("run", file, "--dry-run", "--json", *words) == 0
+    boards: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["boards"]
+    return boards
+
+
+def test_a_dry_run_estimates_time_and_energy_before_anything_is_measured(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow, fast = (describe(name=name, nominal_power_w=3.0) for name in ("slow", "fast"))
+    processor = {"model": "x", "cores": 1, "architecture": "armv7e-m"}
+    for described, clock_hz in ((slow, 1e6), (fast, 1e9)):
+        data = described.model_dump(mode="json", by_alias=True, exclude_none=True)
+        data["processor"] = {**processor, "clock_hz": clock_hz}
+        Path(f"{described.name}.yaml").write_text(yaml.safe_dump(data))
+    Path("bench.yaml").write_text(dump_yaml(describe()))
+    boards = ["slow.yaml", "fast.yaml", "bench.yaml", "emulated-m4f"]
+    words = {"boards": boards, "ram_budgets": ["100%"], "methods": ["keep-everything"]}
+    file = write(PUBLISHED, **words, repetitions=1, networks=["dscnn"], batches=[8])
+    slow_one, fast_one, bench, emulated = previews(capsys, file)
+    steps_s = [board["replay_s"] - 10.0 for board in (slow_one, fast_one)]
+    # Work is a thousand times slower; bytes are moved at the same rate.
+    assert 100 * steps_s[1] < steps_s[0] < 1000 * steps_s[1]
+    for board, step_s in zip((slow_one, fast_one), steps_s, strict=True):
+        assert board["energy_j"] == pytest.approx(3.0 * step_s)
+        assert board["profile_j"] == pytest.approx(3.0 * board["profile_s"])
+        assert board["energy_source"] == "estimated"
+        assert board["reason"] is None
+    rate = "a guess of 300 kFLOP/s of armv7e-m at 1 MHz"
+    assert slow_one["basis"] == f"{rate} and its nominal_power_w of 3 W"
+    assert bench["replay_s"] > 10.0
+    assert bench["energy_j"] is None
+    assert "no nominal_power_w" in bench["reason"]
+    assert emulated["energy_source"] == "emulated"
+    assert run("run", file, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "bench: energy is unknown: its description states no nominal_power_w" in said
+    assert "from a guess of 30 GFLOP/s (no processor is described)" in said
+
+
+@pytest.mark.slow
+def test_no_schedule_writes_more_than_a_dry_run_says_before_it_is_found(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    storage = {"medium": "sd", "path": ".", "page_bytes": 512, "capacity_bytes": 1 << 30}
+    Path("results").mkdir()
+    Path("results/bench.yaml").write_text(dump_yaml(describe(storage=storage)))
+    for network in ("linear", "digits", "autoencoder"):
+        words = {"boards": ["bench.yaml"], "networks": [network], "ram_budgets": ["100%"]}
+        campaign_with_replays(Results(), **words, methods=["page-everything"])
+        file = "results/tried.yaml"
+        (known,) = previews(capsys, file)
+        (unknown,) = previews(capsys, file, "--results", "elsewhere")
+        assert known["most_wear"] is None
+        assert unknown["wear"] is None
+        estimated = unknown["most_wear"]["written_bytes_per_step"]
+        assert 0 < known["wear"]["written_bytes_per_step"] <= estimated
+        Path(file).write_text(Path(file).read_text().replace("page-everything", "griewank"))
+        (never,) = previews(capsys, file, "--results", "elsewhere")
+        assert (never["most_wear"], never["most_written_bytes"]) == (None, 0)
 
 
 def test_a_dry_run_says_how_long_the_storage_lasts(
@@ -238,6 +308,32 @@ def test_schedules_for_a_microcontroller_leave_room_for_its_records_of_them() ->
         step = training_step_of(graph)
         plan = lower(step, graph, schedule, planned_workspace(step, graph))
         assert plan.arena_bytes + firmware_ram_bytes(plan, 1) <= usable_bytes
+
+
+@pytest.mark.slow
+def test_own_networks_are_solved_in_other_processes() -> None:
+    shutil.copy(REFERENCES / "exported" / "classifier.pt2", "classifier.pt2")
+    words = ["--profile", "m4", "--model", "classifier.pt2", "--ram-budget", "100%"]
+    assert cli.main(["solve", *words]) == 0
+    known = read_json(Path("results/schedules/classifier.pt2-batch-3-on-m4.json"), Schedule)
+    arrays = {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
+    nodes = [node("MatMul", "x w", "z"), node("Add", "z b", "y")]
+    inputs, outputs = [tensor("x", "N", 3)], [tensor("y", "N", 4)]
+    saved(Path("net.onnx"), model(nodes, inputs, arrays, outputs))
+    networks = ["classifier.pt2", {"model": "net.onnx", "loss": "cross-entropy", "batches": [4]}]
+    own = {"boards": [{"profile": "m4"}], "networks": networks, "ram_budgets": ["100%"]}
+    methods = ["keep-everything", {"method": "joulewright", "time_limit_s": 20}]
+    document = {key: value for key, value in PUBLISHED.items() if key != "batches"}
+    assert run("run", write(document, **own, methods=methods)) == 0
+    cells = read_campaign(DIRECTORY).cells
+    assert [result.state for result in cells] == ["done"] * 4
+    for result in cells:
+        graph, schedule = result.schedule()
+        assert graph.origin is not None
+        assert graph.origin.model_sha256 is not None
+        verify(graph, schedule.actions, schedule.budget)
+    solvers = [result.schedule()[1].solver for result in cells if result.cell.method == SOLVED]
+    assert known.solver in solvers  # the schedule that solve has written is used, not found again
 
 
 def test_a_running_campaign_has_its_directory_to_itself_and_status_names_its_process(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import stat
 import zipfile
 from collections.abc import Callable
@@ -11,11 +13,13 @@ from pathlib import Path
 import pytest
 
 import cli
+from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.results import read_campaign
 from campaigns.sharing.manifest import MANIFEST
 from devices.results import Results
 from tests.support.campaigns import campaign_with_replays, files_of
+from tests.support.paths import REFERENCES
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +182,55 @@ def test_damaged_archives_are_refused(
         archive.write_bytes(damaged)
         assert unpack(archive, tmp_path / "results") == 2, number
         assert "error" in capsys.readouterr().err
+
+
+def with_network(directory: Path) -> tuple[CampaignDirectory, bytes]:
+    """A campaign of a network in a file, designed in this directory, and the file's content."""
+    content = (REFERENCES / "exported" / "classifier.pt2").read_bytes()
+    (directory / "results" / "nets").mkdir(parents=True)
+    (directory / "results" / "nets" / "net.pt2").write_bytes(content)
+    changes = {"networks": ["nets/net.pt2"], "ram_budgets": ["100%"], "methods": ["dtr"]}
+    with contextlib.chdir(directory):
+        made = campaign_with_replays(Results(Path("results")), **changes)
+    return CampaignDirectory(directory / made.path), content
+
+
+@pytest.mark.slow
+def test_a_network_is_packed_from_any_directory_and_names_the_same_cells_when_it_arrives(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, content = with_network(tmp_path / "ours")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["campaign", "pack", str(campaign.path), "--out", "net.zip", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_out"] == []
+    assert unpack(Path("net.zip"), Path("theirs")) == 0
+    repeat = Path("theirs/campaigns/tried/repeat")
+    assert (repeat / "networks" / "net.pt2.pt2").read_bytes() == content
+    again = open_campaign(str(repeat / "campaign.yaml"), Results(Path("theirs"))).design
+    assert again.cells == campaign.design().cells
+
+
+@pytest.mark.slow
+def test_links_pipes_and_what_they_lead_to_are_not_packed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign, _ = with_network(tmp_path)
+    (tmp_path / "secret").write_text("root:x:0:0")
+    (campaign.path / "link.txt").symlink_to(tmp_path / "secret")
+    os.mkfifo(campaign.path / "pipe.txt")
+    network = tmp_path / "results" / "nets" / "net.pt2"
+    network.unlink()
+    network.symlink_to(tmp_path / "secret")
+    archive = tmp_path / "tried.zip"
+    words = ["campaign", "pack", str(campaign.path), "--out", str(archive), "--json"]
+    assert cli.main(words) == 0
+    (sentence,) = json.loads(capsys.readouterr().out)["left_out"]
+    assert sentence.endswith("net.pt2 has changed since the campaign ran")
+    network.unlink()
+    os.mkfifo(network)
+    assert cli.main(words) == 0
+    (sentence,) = json.loads(capsys.readouterr().out)["left_out"]
+    assert "net.pt2 cannot be read (it is a named pipe" in sentence
+    with zipfile.ZipFile(archive) as packed:
+        assert not {"link.txt", "pipe.txt"} & set(packed.namelist())
+        assert all(b"root:x" not in packed.read(name) for name in packed.namelist())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -455,10 +456,32 @@ def test_hints_say_what_may_be_wrong_with_the_yaml(tmp_path: Path) -> None:
     assert "is the file cut off?" in complaint(tmp_path, 'name: "pi4\n')
 
 
+@pytest.mark.parametrize(
+    ("compiler", "said"),
+    [("gcc 'x", 'found "gcc \'x": no closing quotation'), ("' '", "the name of a program")],
+)
+def test_a_compiler_is_a_command(compiler: str, said: str) -> None:
+    described = load_description("local").model_dump(mode="json", by_alias=True, exclude_none=True)
+    described["toolchain"]["compiler"] = compiler
+    with pytest.raises(DocumentError, match=f"toolchain.compiler: .*{said}"):
+        validate(described, DeviceDescription, "local")
+
+
+def test_the_advice_to_measure_a_description_can_be_pasted(tmp_path: Path) -> None:
+    path = tmp_path / "my board;touch x.yaml"
+    path.write_text(dump_yaml(load_description("pi4")))
+    with pytest.raises(DocumentError) as refused:
+        resolve_profile(str(path), tmp_path / "measured")
+    assert str(refused.value).endswith(f"profile --device '{path}'")
+
+
 def test_a_missing_file_a_directory_and_binary_content_are_plain_errors(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"missing\.yaml: cannot be read: No such file"):
         load_description(str(tmp_path / "missing.yaml"))
     (tmp_path / "folder.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(DocumentError, match=r"pipe\.yaml: cannot be read: it is a named pipe;"):
+        read_yaml(tmp_path / "pipe.yaml", DeviceProfile)
     with pytest.raises(DocumentError, match=r"folder\.yaml: cannot be read: Is a directory"):
         load_description(str(tmp_path / "folder.yaml"))
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
@@ -607,8 +630,13 @@ def test_aliases_within_the_limits_repeat_what_they_name() -> None:
     }
 
 
-def test_a_file_without_an_end_is_refused() -> None:
-    with pytest.raises(DocumentError, match="/dev/zero: larger than 64 MiB"):
+def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    large = tmp_path / "large.json"
+    with large.open("wb") as file:
+        file.truncate((64 << 20) + 1)
+    with pytest.raises(DocumentError, match=r"large\.json: larger than 64 MiB"):
+        read_json(large, Point)
+    with pytest.raises(DocumentError, match="/dev/zero: cannot be read: it is a device file;"):
         read_json(Path("/dev/zero"), Point)
 
 

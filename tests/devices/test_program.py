@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from devices.program import ended_in_any_case
+from devices.program import COMMAND, command_line, ended_in_any_case
 
 
 def killed(process: subprocess.Popen[bytes]) -> None:
@@ -57,3 +60,8 @@ def test_a_process_is_ended_with_its_context(begun: list[subprocess.Popen[bytes]
     with ended_in_any_case(start, killed) as process:
         assert process.poll() is None
     assert begun[0].returncode == -signal.SIGKILL
+
+
+@given(st.lists(st.text().filter(lambda word: "\0" not in word), max_size=4))
+def test_a_command_to_paste_has_the_words_that_it_was_made_of(words: list[str]) -> None:
+    assert shlex.split(command_line(*words)) == [COMMAND, *words]

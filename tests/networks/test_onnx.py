@@ -3,6 +3,8 @@ do."""
 
 from __future__ import annotations
 
+import os
+import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from devices.errors import Defect
 from networks.exported.errors import ExportError
 from networks.models import ModelError, build_model
 from networks.training import TrainingStep
@@ -416,6 +419,35 @@ def test_a_composed_gelu_is_one_operation(tmp_path: Path) -> None:
     step = build_model(str(sequences(tmp_path / "net.onnx")), loss="cross-entropy")
     assert [op.name for op in step.ops if op.spec.kind == "gelu.forward"]
     assert step.batch == 1
+
+
+@pytest.mark.parametrize("file_format", ["pt2", "onnx"])
+def test_another_process_gets_a_step_without_the_values_of_its_file(
+    tmp_path: Path, file_format: str
+) -> None:
+    path = sequences(tmp_path / "net.onnx") if file_format == "onnx" else f"{SEQUENCES}.pt2"
+    step = build_model(str(path), loss="cross-entropy" if file_format == "onnx" else None)
+    sent = pickle.loads(pickle.dumps(step))
+    assert sent == step
+    assert (sent.ops, sent.tensors) == (step.ops, step.tensors)
+    with pytest.raises(Defect, match=rf"{path}: its values were not sent to this process"):
+        initial_values(sent, 0)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["net.pt2", "net.onnx"])
+def test_a_network_in_no_regular_file_is_refused_unopened(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "device" / name).parent.mkdir()
+    (tmp_path / "device" / name).symlink_to("/dev/zero")
+    (tmp_path / "folder" / name).mkdir(parents=True)
+    for folder, what in (
+        ("", "it is a named pipe"),
+        ("device", "it is a device"),
+        ("folder", "Is"),
+    ):
+        with pytest.raises(ExportError, match=rf"{name}: cannot be read: {what}"):
+            build_model(str(tmp_path / folder / name))
 
 
 # --- choices ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import errno
 import grp
 import re
 import select
+import shlex
 import termios
 from collections.abc import Sequence
 from pathlib import Path
@@ -173,7 +174,7 @@ def _in_use(port: str, owners: Sequence[Owner]) -> str:
     return (
         "another program uses this port, perhaps another profiler or a terminal; this user cannot"
         " see which one, since it belongs to another user or this system has no /proc. End it first"
-        + ("" if "://" in port else f" (sudo fuser {port} shows it)")
+        + ("" if "://" in port else f" (sudo fuser {shlex.quote(port)} shows it)")
     )
 
 

@@ -170,7 +170,7 @@ def refusal(description: DeviceDescription) -> str:
 def test_a_missing_compiler_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert refusal(quick("emulated-m4f")) == (
-        "emulated-m4f: arm-none-eabi-gcc is not installed on this computer; install it with:"
+        "emulated-m4f: arm-none-eabi-gcc is not installed on this computer; install with:"
         " sudo apt install gcc-arm-none-eabi libnewlib-arm-none-eabi"
     )
 

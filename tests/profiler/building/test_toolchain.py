@@ -246,6 +246,17 @@ def test_a_missing_compiler_is_named_with_its_package(
         tree.build(local, toolchain)
 
 
+@pytest.mark.parametrize("compiler", ["gcc;touch", "$(reboot)", "-o", "`id`", "Gcc", "'a b'"])
+def test_advice_to_install_a_compiler_can_be_pasted(
+    local: Transport, tree: Tree, compiler: str
+) -> None:
+    toolchain = NativeToolchain(kind="native", compiler=f"{compiler} X")
+    with pytest.raises(BuildFailed) as refused:
+        tree.build(local, toolchain)
+    assert "; correct the description: no package can be named " in str(refused.value)
+    assert "apt install" not in str(refused.value)
+
+
 def test_a_compile_error_is_quoted_with_file_and_line(local: Transport, tree: Tree) -> None:
     (tree.kernels / "wrong.c").write_text("int fine;\nint oops(void) { return missing; }\n")
     with pytest.raises(

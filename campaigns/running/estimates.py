@@ -1,0 +1,109 @@
+"""What a replay takes, estimated before its schedule, or even its board's profile, is known."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from campaigns.design.cells import Cell, Design
+from campaigns.design.file import SOLVED, MethodChoice
+from campaigns.design.settings import Setting
+from campaigns.running.profiling import step_of
+from campaigns.running.solving import costed_network
+from devices.description import DeviceDescription, Storage
+from devices.plan import ROW_CHECKSUM_BYTES
+from devices.profile import DeviceProfile
+from devices.wear import Wear, wear
+from networks.training.step import TrainingStep
+from profiler.building.store_layout import record_bytes
+from profiler.run.preview import guessed_execution_s, guessed_rate
+from solver.baselines.names import PAGING_BASELINES
+
+
+@dataclass(frozen=True)
+class StepEstimate:
+    """A training step with nothing recomputed or paged.
+
+    ``energy_j`` is None where neither a profile nor the description tells the power.
+    ``most_written_bytes`` are written if each of its tensors is paged out once; more is of no use,
+    since a copy stays valid until its tensor is written again. 0 for a board without storage.
+    """
+
+    time_s: float
+    energy_j: float | None
+    most_written_bytes: int
+
+
+def estimate_step(
+    design: Design, cell: Cell, setting: Setting, profile: DeviceProfile | None
+) -> StepEstimate:
+    """Estimate the step of a cell on its board: from a profile, or from the description alone.
+
+    Raises:
+        InputError: The network cannot be built, or the profile does not cover it.
+    """
+    level, method = design.network_by_name[cell.network], design.method_by_name[cell.method]
+    description = setting.description
+    assert description is not None, "a profile in place of a board runs no step"
+    if profile is not None:
+        costed = costed_network(level, cell.batch, profile, None, design.budget_covers, method)
+        step, time_s = costed.subject.step, costed.kept.time_s
+        assert step is not None, "the graph was made from a step"
+        energy_j: float | None = costed.kept.energy_j
+    else:
+        home = level.choice.parameters_in
+        step = step_of(level, cell.batch, home, method.slices, codecs=method.codecs == "all")
+        time_s = math.fsum(guessed_execution_s(op.spec, description) for op in step.ops)
+        energy_j = nominal_energy_j(description, time_s)
+    storage = description.storage
+    return StepEstimate(time_s, energy_j, 0 if storage is None else _most_written(step, storage))
+
+
+def nominal_energy_j(description: DeviceDescription, time_s: float) -> float | None:
+    """Nominal power × time; None if the description states no nominal power."""
+    power_w = description.nominal_power_w
+    return None if power_w is None else power_w * time_s
+
+
+def basis_of(description: DeviceDescription, profile: DeviceProfile | None) -> str:
+    """What estimates of a board's steps are from, in words."""
+    if profile is not None:
+        return f"its profile ({profile.energy_source})"
+    power_w = description.nominal_power_w
+    power = "" if power_w is None else f" and its nominal_power_w of {power_w:g} W"
+    return f"a guess of {guessed_rate(description)}{power}"
+
+
+def may_page(method: MethodChoice) -> bool:
+    """Whether schedules of a method may write to storage."""
+    return method.paging if method.method == SOLVED else method.method in PAGING_BASELINES
+
+
+def wear_at_most(storage: Storage, written_bytes: int, steps_per_day: float) -> Wear:
+    """Wear by a step that writes so many bytes, in whole erase blocks if there are any."""
+    block = storage.erase_block_bytes
+    blocks = 0 if block is None else -(-written_bytes // block)
+    part = written_bytes if block is None else blocks * block
+    return wear(storage, written_bytes, blocks, part, steps_per_day)
+
+
+def _most_written(step: TrainingStep, storage: Storage) -> int:
+    """Bytes of all tensors and of the step's record, in whole pages.
+
+    Changed rows of tables are written twice: with the step, and to the table.
+    """
+    page = storage.page_bytes
+    written, rows = 0, 0
+    for tensor in step.tensors:
+        written += _rounded_up(tensor.bytes, page)
+        if tensor.is_table:
+            row_bytes = tensor.bytes // tensor.stretches + ROW_CHECKSUM_BYTES
+            written += tensor.stretches * _rounded_up(row_bytes, page)
+            rows += tensor.stretches
+    # A record; where tables are changed, that of the step before is wiped, too.
+    records = 2 if rows else 1
+    return written + records * _rounded_up(record_bytes(len(step.tensors), rows), page)
+
+
+def _rounded_up(size_bytes: int, unit: int) -> int:
+    return -(-size_bytes // unit) * unit

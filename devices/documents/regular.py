@@ -1,0 +1,35 @@
+"""Refusal of what is no regular file, before it is opened."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+_KINDS: Mapping[int, str] = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device file",
+    stat.S_IFBLK: "a device file",
+}
+
+
+def require_regular(path: Path) -> None:
+    """Check that a path is a regular file, or a link to one.
+
+    A named pipe may block the program for ever, a device never end, and opening a serial port
+    resets some boards.
+
+    Raises:
+        OSError: It is something else, or does not exist; the error names ``path``.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        what = _KINDS.get(kind, "no regular file")
+        raise OSError(
+            errno.EINVAL, f"it is {what}; write what it gives to a regular file", str(path)
+        )
