@@ -18,8 +18,8 @@ from tests.support.onboard.kernels import KernelLibrary
 
 BOARD = "emulated-m4f"
 
-# The emulated board's external RAM, which the emulator makes as fast as the other: whole layers need
-# more than its 4 MiB.
+# The emulated board's external RAM, which the emulator makes as fast as the other: whole layers
+# need more than its 4 MiB.
 _RAM_ADDRESS, _RAM_BYTES = 0x21000000, 16 << 20
 
 
@@ -61,7 +61,9 @@ class EmulatedBoard:
         self._description = _with_external_ram(load_description(BOARD))
 
     def times(
-        self, layer: Layer, contestants: Sequence[Sequence[Piece]]
+        self,
+        layer: Layer,  # noqa: ARG002 - the pieces say all
+        contestants: Sequence[Sequence[Piece]],
     ) -> tuple[float, list[float]]:
         self._profiles += 1
         specs = list(dict.fromkeys(piece.spec for pieces in contestants for piece in pieces))
@@ -76,7 +78,8 @@ class EmulatedBoard:
 
 
 def _with_external_ram(description: DeviceDescription) -> DeviceDescription:
-    assert description.firmware is not None and description.memory is not None
+    assert description.firmware is not None
+    assert description.memory is not None
     firmware = description.firmware.model_copy(update={"ram_address": _RAM_ADDRESS})
     memory = description.memory.model_copy(update={"ram_bytes": _RAM_BYTES})
     return description.model_copy(update={"firmware": firmware, "memory": memory})
