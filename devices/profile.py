@@ -228,7 +228,9 @@ class AffinePageCost(StrictModel):
 class StorageCosts(StrictModel):
     """Costs of paging one tensor between RAM and the board's storage.
 
-    ``dma`` is from the board's description: transfers can run while the processor computes.
+    ``dma`` is from the board's description: transfers can run while the processor computes. So are
+    ``capacity_bytes``, ``scratch_bytes`` and ``endurance_cycles``, from which the life of the
+    medium follows; profiles of earlier releases lack them.
 
     If storage must be erased before it is written, ``write`` is programming alone and ``erase`` is
     per erase block. The model is that tensors are written one after the other, across block
@@ -243,6 +245,9 @@ class StorageCosts(StrictModel):
     dma: bool = False
     page_bytes: Count
     erase_block_bytes: Count | None = None
+    capacity_bytes: Count | None = None
+    scratch_bytes: Count | None = None
+    endurance_cycles: Count | None = None
     method: str
     read: AffinePageCost
     write: AffinePageCost

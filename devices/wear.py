@@ -10,13 +10,31 @@ life is an upper bound.
 
 from __future__ import annotations
 
-from devices.description import Storage
+from typing import Protocol
+
 from devices.documents.document import StrictModel
 from devices.quantities import NonNegative, Positive, Size
 
 DAYS_PER_YEAR = 365.25
 
 _RAW = frozenset({"nor-flash", "nand", "qspi-flash"})
+
+
+class StorageMedium(Protocol):
+    """What a board's description and its profile both state of a storage medium."""
+
+    @property
+    def medium(self) -> str: ...
+    @property
+    def page_bytes(self) -> int: ...
+    @property
+    def erase_block_bytes(self) -> int | None: ...
+    @property
+    def capacity_bytes(self) -> int | None: ...
+    @property
+    def scratch_bytes(self) -> int | None: ...
+    @property
+    def endurance_cycles(self) -> int | None: ...
 
 
 class Wear(StrictModel):
@@ -38,7 +56,7 @@ class Wear(StrictModel):
 
 
 def wear(
-    storage: Storage,
+    storage: StorageMedium,
     written_bytes_per_step: float,
     erased_blocks_per_step: float,
     part_bytes: int,

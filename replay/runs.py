@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
     from devices.replay import MeasuredReplay, Reference, ValueCheck
-    from devices.wear import Wear
+    from devices.wear import StorageMedium, Wear
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
@@ -345,19 +345,37 @@ def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) ->
     return store_layout(plan, description.storage).written_bytes
 
 
-def expected_wear(
-    plan: ExecutionPlan, description: DeviceDescription, steps_per_day: float
-) -> Wear | None:
-    """How long the board's storage lasts with steps of ``plan``; None if they write nothing."""
+def expected_wear(plan: ExecutionPlan, storage: StorageMedium, steps_per_day: float) -> Wear | None:
+    """How long a storage medium lasts with steps of ``plan``; None if they write nothing."""
     from devices.wear import wear
     from profiler.building.store_layout import store_layout
 
-    if not plan.pages or description.storage is None:
+    if not plan.pages:
         return None
-    layout = store_layout(plan, description.storage)
+    layout = store_layout(plan, storage)
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
     written, part = layout.written_bytes, layout.step_bytes
-    return wear(description.storage, written, blocks, part, steps_per_day)
+    return wear(storage, written, blocks, part, steps_per_day)
+
+
+def wear_of_schedule(
+    step: TrainingStep,
+    graph: CostedGraph,
+    schedule: Schedule,
+    storage: StorageMedium,
+    steps_per_day: float,
+) -> Wear | None:
+    """How long a storage medium lasts with steps of ``schedule``, which is one of ``graph``.
+
+    None if they write nothing, or if no board can run the schedule.
+    """
+    from replay.lowering.lowering import LoweringError, lower
+
+    try:
+        plan = lower(step, graph, schedule, planned_workspace(step, graph))
+    except LoweringError:
+        return None
+    return expected_wear(plan, storage, steps_per_day)
 
 
 @dataclass(frozen=True)

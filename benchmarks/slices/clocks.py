@@ -61,7 +61,9 @@ class EmulatedBoard:
         self._description = _with_external_ram(load_description(BOARD))
 
     def times(
-        self, layer: Layer, contestants: Sequence[Sequence[Piece]]
+        self,
+        layer: Layer,
+        contestants: Sequence[Sequence[Piece]],
     ) -> tuple[float, list[float]]:
         self._profiles += 1
         specs = list(dict.fromkeys(piece.spec for pieces in contestants for piece in pieces))

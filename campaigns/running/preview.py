@@ -163,7 +163,9 @@ def _wear(
     graph, schedule = directory.schedule(worst.cell)
     try:
         subject = Subject(description, training_step_of(graph), graph, schedule)
-        return expected_wear(planned_execution(subject), description, STEPS_PER_DAY)
+        plan = planned_execution(subject)
+        storage = description.storage
+        return None if storage is None else expected_wear(plan, storage, STEPS_PER_DAY)
     except JoulewrightError:  # such as a plan that does not fit, which the run will report
         return None
 

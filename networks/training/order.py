@@ -1,10 +1,44 @@
-"""Order of a step's operations when some of them are replaced."""
+"""Operations of a step when some of them are replaced: their number and their order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from networks.training.step import StepOp
+from devices.quantities import Slices
+from networks.training.network import NetworkError
+from networks.training.step import StepOp, TrainingStep
+
+MOST_OPS = 10_000
+"""Most operations of a step in slices; the search for schedules takes too long with more."""
+
+
+class OperationCount:
+    """Counts the operations of a step in slices while they are made.
+
+    Args:
+        step: Step that is put into slices.
+        slices: The slices.
+    """
+
+    def __init__(self, step: TrainingStep, slices: Slices) -> None:
+        self._what = f"{step.title}: slices of {slices}"
+        self._number = 0
+
+    def of(self, ops: Iterable[StepOp]) -> Iterator[StepOp]:
+        """Count operations on their way.
+
+        Raises:
+            NetworkError: They are more than can be solved, with those before.
+        """
+        for op in ops:
+            self._number += 1
+            if self._number > MOST_OPS:
+                raise NetworkError(
+                    f"{self._what} make more than {MOST_OPS} operations, which is the most that"
+                    " can be solved",
+                    remedy="choose larger slices",
+                )
+            yield op
 
 
 def placed(ops: Sequence[StepOp], later: Sequence[StepOp]) -> list[StepOp]:

@@ -53,7 +53,7 @@ from networks.training.chains import (
 from networks.training.channels.rewriting import cut_channels
 from networks.training.derive import training_step
 from networks.training.home import with_parameters_in_storage
-from networks.training.order import placed
+from networks.training.order import OperationCount, placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
 from networks.training.unrolling import unrolled
 
@@ -75,11 +75,8 @@ def sliced(whole: TrainingStep, slices: Slices) -> TrainingStep:
     Raises:
         NetworkError: The parts take too many operations.
     """
-    if slices.activations is not None:
-        whole = _unrolled(whole, slices.activations)
-    slice_bytes, step = slices.weights, whole
-    if slices.activations is not None:
-        step = cut_channels(step, slices.activations, slice_bytes)
+    whole = _unrolled(whole, slices)
+    step, slice_bytes = cut_channels(whole, slices), slices.weights
     weights = dict.fromkeys(_weights(step, slice_bytes))
     groups = [group for name in weights if (group := _Group.of(step, name)) is not None]
     in_groups = {name for group in groups for name in group.ops}
@@ -90,19 +87,22 @@ def sliced(whole: TrainingStep, slices: Slices) -> TrainingStep:
     for group in groups:
         if group.footprint_bytes > most_bytes:
             cut = group.cut(slice_bytes, most_bytes)
-            ops = tuple(_rewritten(ops, group, cut))
+            ops = tuple(_rewritten(ops, group, cut, OperationCount(whole, slices)))
             tensors = tuple(_tensors(tensors, group, cut))
     return replace(step, ops=ops, tensors=tensors, slices=slices, whole=whole)
 
 
-def _unrolled(step: TrainingStep, part_bytes: int) -> TrainingStep:
-    network = unrolled(step.network, part_bytes)
+def _unrolled(step: TrainingStep, slices: Slices) -> TrainingStep:
+    if slices.activations is None:
+        return step
+    network = unrolled(step.network, slices.activations)
     if network is step.network:
         return step
     derived = training_step(network, step.optimizer, step.file, step.accumulate)
     if step.parameters_in == "storage":
         derived = with_parameters_in_storage(derived)
-    return replace(step, ops=derived.ops, tensors=derived.tensors, network=network, unrolled=True)
+    ops = tuple(OperationCount(step, slices).of(derived.ops))
+    return replace(step, ops=ops, tensors=derived.tensors, network=network, unrolled=True)
 
 
 def joined(
@@ -206,7 +206,9 @@ def _operands(op: StepOp) -> Iterator[tuple[str, str]]:
         yield operand.role, name
 
 
-def _rewritten(ops: Iterable[StepOp], group: _Group, cut: Cut) -> Iterator[StepOp]:
+def _rewritten(
+    ops: Iterable[StepOp], group: _Group, cut: Cut, count: OperationCount
+) -> Iterator[StepOp]:
     """The operations of a step, with those of a group in parts."""
     of_layers: list[StepOp] = []
     others: list[StepOp] = []
@@ -214,15 +216,15 @@ def _rewritten(ops: Iterable[StepOp], group: _Group, cut: Cut) -> Iterator[StepO
     last = {op.layer: op.name for op in group.ops.values() if op.phase == "backward"}
     for op in ops:
         if op.name not in group.ops:
-            of_layers.append(op)
+            of_layers.extend(count.of((op,)))
         elif op.spec.family not in IN_PARTS:
-            others.extend(all_operations(op, cut))
+            others.extend(count.of(all_operations(op, cut)))
         elif op.phase == "forward":
-            of_layers.extend(all_operations(op, cut))
+            of_layers.extend(count.of(all_operations(op, cut)))
         else:
             gradients.setdefault(op.layer, []).append(op)
             if op.name == last[op.layer]:
-                of_layers.extend(_part_by_part(gradients[op.layer], cut))
+                of_layers.extend(count.of(_part_by_part(gradients[op.layer], cut)))
     return iter(placed(of_layers, others))
 
 

@@ -235,10 +235,10 @@ static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index co
 
 static inline float jw_sum(const float *x, jw_index count) {
     float lanes[JW_LANES];
-    if (count <= 4) { /* as below, without the lanes that are zero */
+    if (count <= 4) { /* as below, without the lanes that are zero; 0 + -0 is +0 there too */
         const float first = count > 0 ? x[0] : 0.0f, second = count > 1 ? x[1] : 0.0f;
         const float third = count > 2 ? x[2] : 0.0f, fourth = count > 3 ? x[3] : 0.0f;
-        return (first + third) + (second + fourth);
+        return ((0.0f + first) + third) + (second + fourth);
     }
     jw_clear_lanes(lanes);
     jw_add_sum(lanes, x, count);

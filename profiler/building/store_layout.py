@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from devices.description import Storage
 from devices.errors import RequestRefused
 from devices.plan import ROW_CHECKSUM_BYTES, ExecutionPlan
+from devices.wear import StorageMedium
 
 LEAST_PARTS = 2
 """Parts for the last complete step and for the one that is being written."""
@@ -87,7 +87,7 @@ class StoreLayout:
         return self.before_parts_bytes + parts * self.step_bytes
 
 
-def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
+def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLayout:
     """Lay out the slots of a plan on a board's storage.
 
     Args:

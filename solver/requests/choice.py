@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,9 @@ from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
 from solver.solving.solving import solve_graph
 from solver.time_limit import TimeLimit
 
+_LEAST_S = 1.0
+"""Slices after whole layers have at least so many seconds."""
+
 
 def cheapest(
     subjects: Sequence[SolveSubject],
@@ -29,9 +33,12 @@ def cheapest(
 ) -> tuple[SolveSubject, Schedule, tuple[Schedule, ...]]:
     """Solve a step in different ways, and choose the one of least energy.
 
+    Of two of the same energy, the one that writes fewer bytes to storage is chosen.
+
     Args:
         subjects: The step as a whole, then in ever more parts or smaller slices; each without and
-            with codecs.
+            with codecs. If slices come after whole layers, each has half of the time; if all
+            searches of whole layers end by themselves, slices have half of what these took.
         budget: Budget of all of them.
         solver: Options; the time limit is divided among the searches.
         show: Called with the progress of each search.
@@ -48,24 +55,44 @@ def cheapest(
         limited = replace(solver, time_limit_s=seconds)
         return solve_graph(graph, within, limited, show, certified=certified)
 
-    limit = TimeLimit.after(solver.time_limit_s)
     found: list[Schedule] = []
-    for number, subject in enumerate(subjects):
-        if found and stopped():
-            break
-        part_s = limit.part(1 / (len(subjects) - number)).seconds
-        *_, schedule = solve_in_shared_ram(
-            partial(find, subject.graph), budget, part_s, ram_of(subject), stopped
-        )
-        found.append(schedule)
-    usable = [each for each in found if each.energy_j is not None]
-    best = min(usable, key=_preference, default=found[0])
+
+    def solve(each: Sequence[SolveSubject], limit: TimeLimit) -> None:
+        for number, subject in enumerate(each):
+            if found and stopped():
+                return
+            part_s = limit.part(1 / (len(each) - number)).seconds
+            *_, schedule = solve_in_shared_ram(
+                partial(find, subject.graph), budget, part_s, ram_of(subject), stopped
+            )
+            found.append(schedule)
+
+    began, limit = time.monotonic(), TimeLimit.after(solver.time_limit_s)
+    first = len(subjects) - _after_whole(subjects)
+    solve(subjects[:first], limit if first == len(subjects) else limit.part(1 / 2))
+    is_open = any(each.energy_j is None or each.ended_by == "time_limit" for each in found)
+    if not is_open:
+        limit = limit.at_most(max(_LEAST_S, (time.monotonic() - began) / 2))
+    solve(subjects[first:], limit)
+    best = min(found, key=_rank)
     return subjects[found.index(best)], best, tuple(found)
 
 
-def _preference(schedule: Schedule) -> tuple[bool, float]:
-    """Schedules with addresses first: those of an interrupted search may have none."""
-    return schedule.arena_bytes is None, schedule.energy_j or 0.0
+def _after_whole(subjects: Sequence[SolveSubject]) -> int:
+    """Number of the last subjects that are in slices after whole layers."""
+    whole = [each.slices is None for each in subjects]
+    return whole[::-1].index(True) if True in whole else 0
+
+
+def _rank(schedule: Schedule) -> tuple[bool, float, int]:
+    """Less is better: energy, and bytes written to storage if the energies are equal.
+
+    Schedules with addresses come first: those of an interrupted search may have none.
+    """
+    if schedule.energy_j is None:
+        return True, inf, 0
+    has_none, written_bytes = schedule.arena_bytes is None, schedule.bytes_written_to_storage
+    return has_none, float(f"{schedule.energy_j:.9g}"), written_bytes or 0
 
 
 def bound_of_all_j(subjects: Sequence[SolveSubject], found: Sequence[Schedule]) -> float:

@@ -1,4 +1,9 @@
-"""Slices that are offered to the solver where no schedule of whole layers can fit."""
+"""Slices that are offered to the solver.
+
+Where no schedule of whole layers can fit, slices take their place. Where whole layers fit, but the
+largest operation takes much of the RAM, slices are solved besides: much is recomputed or paged
+around that operation, and its parts leave room.
+"""
 
 from __future__ import annotations
 
@@ -9,35 +14,56 @@ from devices.quantities import Slices
 from networks.training.codecs import with_codecs
 from networks.training.network import NetworkError
 from networks.training.slicing import sliced
+from solver.constructed import keep_everything
 from solver.costing.costing import CostingError
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.schedule import Budget
+from solver.referee.referee import replay
 from solver.requests.subjects import SolveSubject
 
 _SHARES = (4, 8, 16, 32)
 """Parts of a weight, or of an activation, have this part of the budget, at most."""
 _MOST_OFFERED = 2
 
+_MUCH = 1 / 3
+"""Share of the budget that an operation of a whole layer takes if slices are solved besides;
+docs/slices.md has the evidence."""
+_OF_LARGEST = 4
+"""Parts of a weight, and of an activation, then have this part of that operation, at most."""
+_MOST_TIMES = 2
+"""The search in slices would take much longer with more than so many times the operations."""
+
 
 def with_slices(
     subjects: Iterable[SolveSubject], budget: Budget, say: Callable[[str], None]
 ) -> tuple[SolveSubject, ...]:
-    """Replace each step of which an operation is larger than the budget by the same step in slices.
+    """Replace each step that needs slices by the same step in slices, or add them to it.
 
-    It is left out where the same step with codecs fits.
+    A step of which an operation is larger than the budget is replaced by the same step in slices,
+    and left out where the same step with codecs fits. Of slices of a quarter of the budget, an
+    eighth, a sixteenth and a thirty-second, the two largest are offered for which each operation
+    fits. If none are small enough while activations are whole, activations are in parts of the same
+    sizes. Without any, the step stays as it is.
 
-    Of slices of a quarter of the budget, an eighth, a sixteenth and a thirty-second, the two
-    largest are offered for which each operation fits. If none are small enough while activations
-    are whole, activations are in parts of the same sizes. Without any, the step stays as it is.
+    After a step whose largest operation takes more than a third of the budget, the step in slices
+    of a quarter of that operation is added, with codecs if these are offered too. It is not added
+    if it has more than twice the operations, if the step keeps everything, if the number of parts
+    of the batch is searched as well, if its values may differ in the last bits, by a BLAS, or if
+    whole layers were measured and parts not.
     """
     given = tuple(subjects)
-    fitting = {each.parts for each in given if _needed(each, budget)[0] <= budget.ram_bytes}
-    return tuple(
-        found
-        for subject in given
-        if _needed(subject, budget)[0] <= budget.ram_bytes or subject.parts not in fitting
-        for found in _offered(subject, budget, say)
-    )
+    fits = [_needed(each, budget)[0] <= budget.ram_bytes for each in given]
+    fitting = [each for each, is_fitting in zip(given, fits, strict=True) if is_fitting]
+    parts = {each.parts for each in fitting}
+    found: list[SolveSubject] = []
+    for subject, is_fitting in zip(given, fits, strict=True):
+        if is_fitting:
+            found.append(subject)
+        elif subject.parts not in parts:
+            found.extend(_instead(subject, budget, say))
+    if fitting and len({each.parts for each in given}) == 1:
+        found.extend(_besides(fitting[-1], budget, say))
+    return tuple(found)
 
 
 def _needed(subject: SolveSubject, budget: Budget) -> tuple[int, str]:
@@ -45,11 +71,10 @@ def _needed(subject: SolveSubject, budget: Budget) -> tuple[int, str]:
     return least_ram_bytes(subject.graph, budget.covers)
 
 
-def _offered(
+def _instead(
     subject: SolveSubject, budget: Budget, say: Callable[[str], None]
 ) -> Iterator[SolveSubject]:
-    needed, what = _needed(subject, budget)
-    if needed <= budget.ram_bytes or subject.step is None or subject.slices is not None:
+    if subject.step is None or subject.slices is not None:
         yield subject
         return
     found: list[SolveSubject] = []
@@ -64,12 +89,45 @@ def _offered(
     if not found:
         yield subject
         return
+    needed, what = _needed(subject, budget)
     offered = " and ".join(str(each.slices) for each in found)
     say(
         f"no schedule of whole layers fits into {size(budget.ram_bytes)}: {what} takes"
         f" {size(needed)}; large layers are in slices of {offered} (docs/slices.md)"
     )
     yield from found
+
+
+def _besides(
+    subject: SolveSubject, budget: Budget, say: Callable[[str], None]
+) -> Iterator[SolveSubject]:
+    """Slices of a step that fits whole, if their largest operation is smaller."""
+    needed, what = _needed(subject, budget)
+    is_small = needed <= _MUCH * budget.ram_bytes
+    if subject.step is None or subject.slices is not None or is_small:
+        return
+    build = None if subject.profile is None else subject.profile.build
+    kept = replay(subject.graph, keep_everything(subject.graph), budget.covers)
+    if kept.peak_bytes <= budget.ram_bytes or not (build is None or build.parts_keep_bits):
+        return
+    slices = _of_all(max(1, needed // _OF_LARGEST))
+    found = _sliced(subject, budget, slices)
+    if found is None or _needed(found, budget)[0] >= needed:
+        return
+    if len(found.graph.ops) > _MOST_TIMES * len(subject.graph.ops):
+        return
+    if found.predicted and not subject.predicted:
+        say(
+            f"{what} takes {size(needed)} of {size(budget.ram_bytes)}: slices may need less energy,"
+            f" but they were not measured; 'profile --slices {slices.stated}' measures them"
+            " (docs/slices.md)"
+        )
+        return
+    say(
+        f"whole layers fit into {size(budget.ram_bytes)}, of which {what} takes {size(needed)};"
+        f" large layers are solved in slices of {slices} besides (docs/slices.md)"
+    )
+    yield found
 
 
 def _of_all(size_bytes: int) -> Slices:

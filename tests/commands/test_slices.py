@@ -173,16 +173,31 @@ def test_slices_are_offered_where_no_whole_layers_fit(
     assert schedule.peak_bytes <= 220 << 10
 
 
-def test_whole_layers_are_kept_where_they_fit(
+def test_whole_layers_are_kept_where_they_leave_room(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
-    words += ("--ram-budget", "50%", "--time-limit", "10", "--out", "s.json", "--json")
+    words += ("--ram-budget", "95%", "--time-limit", "10", "--out", "s.json", "--json")
     assert command(tmp_path, *words) == 0
     assert "slicings" not in json.loads(capsys.readouterr().out)
     graph, _ = read_solved(tmp_path / "s.json", tmp_path / "s.graph.json")
     assert graph.origin is not None
     assert graph.origin.slices is None
+
+
+def test_the_cheaper_of_whole_layers_and_slices_is_kept_where_both_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
+    words += ("--ram-budget", "290KiB", "--time-limit", "20", "--codecs", "none", "--json")
+    assert command(tmp_path, *words, "--out", "s.json") == 0
+    printed = capsys.readouterr()
+    assert "besides (docs/slices.md)" in printed.err
+    document = json.loads(printed.out)
+    assert [row.get("slices") for row in document["slicings"]] == [None, f"{72 << 10}:{72 << 10}"]
+    energies_j = [row["energy_j"] for row in document["slicings"] if row["energy_j"]]
+    assert document["energy_j"] == min(energies_j)
+    assert document["bound_of_all_j"] <= document["energy_bound_j"]
 
 
 def test_a_sweep_solves_every_size_of_slices(tmp_path: Path) -> None:

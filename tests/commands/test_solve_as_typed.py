@@ -296,3 +296,26 @@ def test_smaller_budgets_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -
     limits.clear()
     solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions())
     assert limits == pytest.approx([20.0, 30.0, 60.0], abs=1.0)
+
+
+@pytest.mark.parametrize("states_endurance", [True, False])
+def test_the_life_of_the_storage_is_stated_if_its_endurance_is_known(
+    states_endurance: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = bench(LINEAR)
+    assert profile.storage is not None
+    life = {"capacity_bytes": 10**9, "endurance_cycles": 3000} if states_endurance else {}
+    written(profile.changed(storage=profile.storage.model_copy(update=life)))
+    words = ("--profile", "bench", "--parameters-in", "storage", "--ram-budget", "100%", *ANY_GAP)
+    assert run("solve", *words, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert ("wear" in document) == states_endurance
+    assert run("solve", *words) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "storage:" in each] or [""]
+    assert bool(line) == states_endurance
+    if states_endurance:
+        wear = document["wear"]
+        assert wear["written_bytes_per_step"] >= document["bytes_written_to_storage"] > 0
+        years = 3000 * 10**9 / wear["written_bytes_per_step"] / 1000 / 365.25
+        assert wear["years"] == pytest.approx(years)
+        assert f"; at 1000 steps a day it lasts at most {years:.3g} years" in line

@@ -957,6 +957,27 @@ def test_parts_count_their_share_of_the_whole(entry: str) -> None:
     assert sum(part.work_flop for part in parts) == whole.work_flop
 
 
+@pytest.mark.parametrize("classes", [13, 1000, 32_000])
+def test_a_loss_over_many_classes_costs_in_parts_what_it_costs_whole(classes: int) -> None:
+    rows, sizes = 64, {"rows": 64, "classes": classes}
+    cuts = [(first, min(500, classes - first)) for first in range(0, classes, 500)]
+
+    def flop(*kinds: str) -> int:
+        """FLOP of kinds over all parts of the classes."""
+        return sum(
+            published_flop(OpSpec.of(kind, **sizes, first=first, channels=channels))
+            for kind in kinds
+            for first, channels in cuts
+        )
+
+    forward = published_flop(OpSpec.of("softmax_cross_entropy.forward", **sizes))
+    chains = flop("cross_entropy_block.maximum", "cross_entropy_block.sum")
+    assert chains == forward
+    assert published_flop(OpSpec.of("cross_entropy_block.loss", rows=rows)) < 60 * rows
+    gradient = published_flop(OpSpec.of("softmax_cross_entropy.input_gradient", **sizes))
+    assert flop("cross_entropy_block.input_gradient") == gradient
+
+
 def test_every_kind_has_a_count() -> None:
     for kind, signature in SIGNATURES.items():
         sizes = {

@@ -129,6 +129,29 @@ def attending(batch: int = 2) -> Network:
     return net
 
 
+def speaking(batch: int = 1, *, dropout: bool = False, mask_heads: int = 1) -> Network:
+    """A language model: a table that is the last weight too, a norm, attention and a loss."""
+    net = Network("speaking", batch)
+    x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=20, features=16)
+    table = net.layers[-1].reads[1]
+    x = net.layer_norm("norm", x)
+    query, key, value = (net.linear(name, x, 16) for name in ("query", "key", "value"))
+    sizes = {"batch": batch, "queries": 5, "keys": 5, "heads": 4, "key_heads": 4}
+    mask = {"mask_batch": 1, "mask_heads": mask_heads, "mask_queries": 5}
+    spec = OpSpec.of(
+        "attention.forward",
+        **{**sizes, **mask, "head_features": 4, "causal": 1, "dropout": int(dropout), "packed": 0},
+    )
+    scalars = {"scale": 0.5, "probability": 0.3 * dropout, "seed": 7.0}
+    operands = (query, key, value, net.input("mask", mask_heads, 5, 5))
+    y = net.append("attention", spec, operands, shape=x.shape, scalars=scalars)
+    x = net.rms_norm("last norm", net.add("sum", x, y))
+    spec = OpSpec.of("linear.forward", rows=5 * batch, in_features=16, out_features=20, bias=0)
+    x = net.append("logits", spec, (x, table), shape=(5 * batch, 20))
+    net.softmax_cross_entropy("loss", x, net.input("labels", 5 * batch))
+    return net
+
+
 def normalising(batch: int = 2) -> Network:
     """Norms over features, of which there are more than partial sums."""
     net = Network("normalising", batch)
@@ -167,6 +190,7 @@ WIDE = [wide_convolutional, wide_perceptron, with_adapters]
 SMALL = [
     separable,
     attending,
+    speaking,
     looking_up,
     normalising,
     small_convolutional,
@@ -200,6 +224,24 @@ def parts_of(step: TrainingStep) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+def assert_same_bits(
+    whole: TrainingStep,
+    step: TrainingStep,
+    library: KernelLibrary,
+    seed: int = 0,
+    *,
+    in_place: bool = True,
+) -> None:
+    """All tensors that ``whole`` writes have the same bits in ``step``, the same in slices."""
+    start = start_values(whole, seed)
+    expected = execute(whole, library, start)
+    found = joined(step, execute(step, library, in_slices(start, step), in_place=in_place))
+    for tensor in whole.tensors:
+        if tensor.home is None:
+            bits = [values[tensor.name].reshape(-1).view(np.uint32) for values in (found, expected)]
+            np.testing.assert_array_equal(*bits, err_msg=tensor.name)
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(
@@ -224,15 +266,60 @@ def test_a_step_in_slices_has_the_bits_of_the_whole_step(
     whole = training_step(build(batch), optimizer)
     if in_storage:
         whole = with_parameters_in_storage(whole)
-    step = sliced(whole, slices)
-    start = start_values(whole, seed)
-    expected = execute(whole, library, start)
-    made = execute(step, library, in_slices(start, step), in_place=in_place)
-    found = joined(step, made)
-    for tensor in whole.tensors:
-        if tensor.home is None:
-            bits = [values[tensor.name].reshape(-1).view(np.uint32) for values in (found, expected)]
-            np.testing.assert_array_equal(*bits, err_msg=tensor.name)
+    assert_same_bits(whole, sliced(whole, slices), library, seed, in_place=in_place)
+
+
+def test_a_language_model_in_parts_of_activations_has_the_bits_of_the_whole(
+    library: KernelLibrary,
+) -> None:
+    whole = training_step(speaking(), "adam")
+    step = sliced(whole, Slices(300, 100))
+    cut = {op.spec.family for op in step.ops if "[" in op.name}
+    assert cut >= {
+        *("embedding_part", "linear_block", "layer_norm_block", "rms_norm_block", "attention"),
+        *("add", "cross_entropy_block", "adam"),
+    }
+    assert_same_bits(whole, step, library)
+
+
+@pytest.mark.parametrize(
+    ("dropout", "mask_heads"), [(True, 1), (False, 4)], ids=["dropout", "masks of heads"]
+)
+def test_attention_whose_heads_differ_has_the_bits_of_the_whole(
+    dropout: bool, mask_heads: int, library: KernelLibrary
+) -> None:
+    """Which weights are dropped, and which mask is read, depends on the number of a head."""
+    whole = training_step(speaking(dropout=dropout, mask_heads=mask_heads))
+    step = sliced(whole, Slices(300, 100))
+    found = parts_of(step)
+    assert "logits.output" in found
+    assert "attention.output" not in found
+    assert_same_bits(whole, step, library)
+
+
+def test_rows_of_an_activation_are_looked_up_whole(library: KernelLibrary) -> None:
+    """The rows are features of one linear layer, of which parts could be made otherwise."""
+    net = Network("gathering", 1)
+    x = net.gelu("gelu", net.linear("first", net.input("samples", 1, 10), 96))
+    x = net.gather("gather", net.input("rows", 9), replace(x, shape=(6, 16)))
+    x = net.tanh("tanh", net.linear("last", net.relu("relu", x), 24))
+    net.mean_squared_error("loss", net.linear("target", x, 2), net.input("labels", 9, 2))
+    whole = training_step(net)
+    step = sliced(whole, Slices(100, 100))
+    found = parts_of(step)
+    assert "tanh.output" in found
+    assert found.keys().isdisjoint({"gelu.output", "gather.output", "gather.table_gradient"})
+    assert_same_bits(whole, step, library)
+
+
+def test_a_table_of_which_a_step_brings_rows_stays_whole(library: KernelLibrary) -> None:
+    whole = with_parameters_in_storage(training_step(looking_up(1)))
+    step = sliced(whole, Slices(100, 100))
+    assert whole.tensor["positions.table"].is_table
+    found = parts_of(step)
+    assert "embed.table" in found
+    assert "positions.table" not in found
+    assert_same_bits(whole, step, library)
 
 
 @pytest.mark.parametrize(
@@ -376,9 +463,31 @@ def test_neither_weights_nor_activations_are_the_floor_of_large_networks(
     assert least_ram_bytes(uncosted_graph(step))[0] < most_bytes
 
 
-def test_too_many_parts_are_refused() -> None:
-    with pytest.raises(NetworkError, match=r"take \d+ operations, .* choose larger slices"):
-        build_model("resnet18_cifar", slices=Slices(4 << 10, 4 << 10))
+@pytest.mark.parametrize(
+    ("model", "slices"),
+    [
+        ("resnet18_cifar", Slices(4 << 10, 4 << 10)),
+        ("vgg16_cifar", Slices(64 << 10)),  # of weights alone
+    ],
+)
+def test_too_many_parts_are_refused(model: str, slices: Slices) -> None:
+    with pytest.raises(NetworkError, match=r"slices of .* more than 10000 operations, .* larger"):
+        build_model(model, slices=slices)
+
+
+@pytest.mark.parametrize("build", [normalising, looking_up, wide_convolutional])
+@pytest.mark.parametrize("slices", [Slices(200), Slices(100, 100)], ids=str)
+def test_as_many_operations_as_are_made_are_counted(
+    build: Callable[[int], Network], slices: Slices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A norm and a loss make several operations of each part, and so do gradients of columns."""
+    whole = training_step(build(1))
+    made = len(sliced(whole, slices).ops)
+    monkeypatch.setattr("networks.training.order.MOST_OPS", made)
+    sliced(whole, slices)
+    monkeypatch.setattr("networks.training.order.MOST_OPS", made - 1)
+    with pytest.raises(NetworkError, match="choose larger slices"):
+        sliced(whole, slices)
 
 
 def test_the_title_states_the_slices() -> None:

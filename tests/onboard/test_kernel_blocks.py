@@ -331,23 +331,34 @@ def test_weighted_cross_entropy_over_parts_of_the_classes_is_the_whole(
 
 
 @pytest.mark.parametrize("family", ["layer_norm", "rms_norm"])
-@given(rows=st.integers(1, 5), features=st.integers(5, 200), in_place=st.booleans(), data=st.data())
+@given(
+    rows=st.integers(1, 5),
+    features=st.integers(1, 200),
+    are_zero=st.booleans(),
+    in_place=st.booleans(),
+    data=st.data(),
+)
+@example(rows=1, features=4, are_zero=True, in_place=False, data=None)  # a short sum of -0 alone
 @some
 def test_a_norm_over_parts_of_the_features_is_the_whole(
     family: str,
     rows: int,
     features: int,
+    are_zero: bool,
     in_place: bool,
-    data: st.DataObject,
+    data: st.DataObject | None,
     library: KernelLibrary,
 ) -> None:
+    """``are_zero``: all elements of the input are -0."""
     sizes, scalars = {"rows": rows, "features": features}, [1e-3]
-    parts = list(pairwise(drawn_cuts(data, features)))
+    parts = list(pairwise([0, 2, features] if data is None else drawn_cuts(data, features)))
     forward, gradient, of_parameters = (
         OpSpec.of(f"{family}.{entry}", **sizes)
         for entry in ("forward", "input_gradient", "parameter_gradient")
     )
     values = {each.role: fill(each, features) for each in (*gradient.reads, *forward.reads)}
+    if are_zero:
+        values["input"].fill(-0.0)
 
     def reads(spec: OpSpec, cut: Range) -> list[Array]:
         """Operands of a part: its columns of matrices, its elements of parameters."""

@@ -16,6 +16,7 @@ import pytest
 import cli
 from devices.description import Storage
 from devices.operation import SIGNATURES
+from devices.quantities import Slices
 from networks.data import generated_batches
 from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
@@ -106,6 +107,12 @@ def train(directory: Path, steps: int, storage: Path) -> tuple[list[str], dict[s
     return [line for line in lines if line.startswith("step")], {n: c for c, n in checksums}
 
 
+def loss_bits(line: str) -> str:
+    """The bits of the loss in a step's line."""
+    (bits,) = re.findall(r"\(([0-9a-f]{8})\)", line)
+    return str(bits)
+
+
 def losses(lines: list[str]) -> list[float]:
     return [float(line.split()[3]) for line in lines]
 
@@ -135,7 +142,7 @@ def unscheduled_steps(
     step, plan = case.step, case.plan
     values: dict[str, Array] = dict(initial_values(step, 0))
     batches = generated_batches(step, BATCHES * step.batch, 0)
-    updates = {op.reads[0]: op.reads[1] for op in step.ops if op.name.endswith(".update")}
+    updates = {op.reads[0]: op.reads[1] for op in step.ops if ".update" in op.name}
     seen: list[Mapping[tuple[str, str], Array]] = []
     for number in range(count):
         start = {**values, **batches.batch(number % BATCHES)}
@@ -161,9 +168,8 @@ def assert_same_bits(
     lines, checksums = train(directory, steps, storage)
     expected = unscheduled_steps(case, library, steps)
     for line, observed in zip(lines, expected, strict=True):
-        (bits,) = re.findall(r"\(([0-9a-f]{8})\)", line)
         (loss,) = (value for (_, what), value in observed.items() if what == "loss")
-        assert int(bits, 16) == int(loss.view(np.uint32)[0])
+        assert int(loss_bits(line), 16) == int(loss.view(np.uint32)[0])
     assert checksums == {f"{what} {name}": checksum(v) for (name, what), v in expected[-1].items()}
 
 
@@ -203,6 +209,23 @@ def test_parameters_whose_home_is_storage_are_paged(
 
 
 @pytest.mark.slow
+def test_a_schedule_in_slices_trains_as_whole_layers_do(
+    library: KernelLibrary, project: Path, tmp_path: Path
+) -> None:
+    """Each step has the loss of the project with whole layers, which has trained as well."""
+    slices = Slices(512, 1024)
+    case = solved(tmp_path, library, "digits", 0.7, parameters_in="storage", slices=slices)
+    assert {op.spec.family for op in case.step.ops} >= {"conv2d_block", "depthwise_part"}
+    assert any(isinstance(each, PageIn) for each in case.schedule.actions)
+    assert export(case, "--out", "project") == 0
+    make_like(project, tmp_path / "project")
+    assert_same_bits(case, library, tmp_path / "project", tmp_path / "storage.bin", 3)
+    in_slices, _ = train(tmp_path / "project", 3, tmp_path / "slices.bin")
+    whole, _ = train(project, 3, tmp_path / "whole.bin")
+    assert [loss_bits(line) for line in in_slices] == [loss_bits(line) for line in whole]
+
+
+@pytest.mark.slow
 def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_path: Path) -> None:
     """The example changes a table in storage as steps do that have all of it in RAM."""
     in_ram = training_step(small_lookups())
@@ -235,8 +258,7 @@ def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_pa
     for batch in data.batches[:4]:
         made_by_step = execute(in_ram, library, {**values, **batch}, in_place=True)
         values.update({kept.tensor: made_by_step[kept.result] for kept in plan.kept})
-    (bits,) = re.findall(r"\(([0-9a-f]{8})\)", lines[-1])
-    assert int(bits, 16) == int(made_by_step["loss.loss"].view(np.uint32)[0])
+    assert int(loss_bits(lines[-1]), 16) == int(made_by_step["loss.loss"].view(np.uint32)[0])
     for kept in plan.kept:
         if kept.tensor != "embed.table":
             assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])

@@ -146,11 +146,6 @@ class Partition:
         """How an operation's operands can be cut."""
         return self._axes[op.name]
 
-    def number_of_parts(self, op: StepOp) -> int:
-        """Number of parts or blocks of an operation; those of columns count once."""
-        found = map(self.layout, (*op.reads, *op.writes))
-        return max(len(layout.rows) * len(layout.columns) for layout in found)
-
     def _ranges(self, name: str, axis: int) -> tuple[Range, ...]:
         root = self._root((name, axis))
         found = self._classes.get(root)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devices.operation import OpSpec
+from devices.quantities import Slices
 from networks.kinds import TensorKind
 from networks.training.channels.axes import Axes
 from networks.training.channels.blocks import INPUT_GRADIENT, PARAMETER_GRADIENT, Blocks
@@ -13,22 +14,17 @@ from networks.training.channels.lookups import lookups
 from networks.training.channels.losses import gradient_in_parts, loss_in_parts
 from networks.training.channels.norms import norm_in_parts
 from networks.training.channels.partition import Layout, Partition, operands
-from networks.training.network import NetworkError
-from networks.training.order import placed
+from networks.training.order import OperationCount, placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
 
-MOST_OPS = 10_000
-"""Most operations of a step in parts; the search for schedules takes too long with more."""
 
-
-def cut_channels(step: TrainingStep, part_bytes: int, weight_bytes: int) -> TrainingStep:
+def cut_channels(step: TrainingStep, slices: Slices) -> TrainingStep:
     """Put the activations of a step that are large into parts of some of their channels.
 
     Args:
         step: Training step without parts.
-        part_bytes: Most bytes of an activation or its gradient in a part; a part has at least one
-            channel.
-        weight_bytes: Most bytes of a weight in a block, of layers between parts.
+        slices: Most bytes of an activation or its gradient in a part, which has at least one
+            channel, and of a weight in a block of layers between parts.
 
     Returns:
         The step in parts; the step itself if nothing is larger, or nothing can be cut.
@@ -36,18 +32,13 @@ def cut_channels(step: TrainingStep, part_bytes: int, weight_bytes: int) -> Trai
     Raises:
         NetworkError: The parts take too many operations.
     """
-    partition = Partition(step, part_bytes, weight_bytes)
+    if slices.activations is None:
+        return step
+    partition = Partition(step, slices.activations, slices.weights)
     layouts = {tensor.name: partition.layout(tensor.name) for tensor in step.tensors}
     if not any(layout.is_cut for layout in layouts.values()):
         return step
-    number = sum(partition.number_of_parts(op) for op in step.ops)
-    if number > MOST_OPS:
-        raise NetworkError(
-            f"{step.title}: parts of {part_bytes} bytes of an activation and {weight_bytes} of a"
-            f" weight take {number} operations, and at most {MOST_OPS} can be solved",
-            remedy="choose larger slices",
-        )
-    ops = _Rewriting(step, partition, layouts).ops()
+    ops = _Rewriting(step, partition, layouts).ops(OperationCount(step, slices))
     return replace(step, ops=tuple(ops), tensors=tuple(_tensors(step, ops, partition, layouts)))
 
 
@@ -63,8 +54,12 @@ class _Rewriting:
             if op.phase == "backward":
                 self._gradients.setdefault(op.layer, []).append(op)
 
-    def ops(self) -> list[StepOp]:
-        """The operations, in an order in which channels that are alike follow each other."""
+    def ops(self, count: OperationCount) -> list[StepOp]:
+        """The operations, in an order in which channels that are alike follow each other.
+
+        Raises:
+            NetworkError: There are too many.
+        """
         fixed: list[StepOp] = []
         floating: list[StepOp] = []
         late: set[str] = set()
@@ -73,15 +68,15 @@ class _Rewriting:
         for op in self._step.ops:
             axes = self._partition.axes(op)
             if axes is None or not any(self._layouts[name].is_cut for _, name in operands(op)):
-                (floating if op.phase == "update" else fixed).append(op)
+                (floating if op.phase == "update" else fixed).extend(count.of((op,)))
             elif axes.handling == "alike":
-                floating.extend(_alike(op, axes, self._layouts))
+                floating.extend(count.of(_alike(op, axes, self._layouts)))
             elif axes.handling == "norm":
-                floating.extend(norm_in_parts(op, self._layouts))
+                floating.extend(count.of(norm_in_parts(op, self._layouts)))
             elif axes.handling == "loss" and op.phase == "forward":
-                floating.extend(loss_in_parts(op, self._layouts))
+                floating.extend(count.of(loss_in_parts(op, self._layouts)))
             elif axes.handling == "loss":
-                parts = tuple(gradient_in_parts(op, self._layouts))
+                parts = tuple(count.of(gradient_in_parts(op, self._layouts)))
                 floating.extend(parts)
                 late.update(part.name for part in parts)
             else:
@@ -91,14 +86,14 @@ class _Rewriting:
         ordered: list[StepOp] = []
         for op in fixed:
             if op.name in in_tables:
-                ordered.extend(lookups(op, self._layouts))
+                ordered.extend(count.of(lookups(op, self._layouts)))
             elif op.name not in products:
                 ordered.append(op)
             elif op.phase == "forward":
-                ordered.extend(Blocks(op, self._layouts).forward())
+                ordered.extend(count.of(Blocks(op, self._layouts).forward()))
             elif op.layer not in done:
                 done.add(op.layer)
-                ordered.extend(self._backward(self._gradients[op.layer]))
+                ordered.extend(count.of(self._backward(self._gradients[op.layer])))
         return placed(*_before_readers(ordered, floating, late))
 
     def _backward(self, gradients: Sequence[StepOp]) -> Iterator[StepOp]:

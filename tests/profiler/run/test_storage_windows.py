@@ -21,6 +21,7 @@ from devices.description import Storage, load_description
 from devices.documents.document import dump_yaml
 from devices.errors import RequestRefused
 from devices.profile import AffinePageCost, StorageCosts
+from devices.wear import wear
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_costs import storage_costs
@@ -361,6 +362,16 @@ def test_the_fit_separates_the_costs_of_reading_writing_and_erasing(storage: Sto
     assert (found.erase.fixed_s, found.erase.per_page_s) == pytest.approx(ERASE, rel=1e-4)
     assert found.erase.per_page_j == pytest.approx(2.0 * ERASE[1], rel=1e-4)
     assert found.erase_block_bytes == storage.erase_block_bytes
+
+
+@pytest.mark.parametrize("storage", [nand(), CARD.model_copy(update={"capacity_bytes": 10**9})])
+def test_the_life_of_storage_follows_from_its_costs_as_from_its_description(
+    storage: Storage,
+) -> None:
+    found = costs(storage)
+    assert found is not None
+    figures = {"part_bytes": 1 << 18, "steps_per_day": 1000}
+    assert wear(found, 10**6, 2, **figures) == wear(storage, 10**6, 2, **figures)
 
 
 def test_flash_without_valid_erases_has_no_costs() -> None:

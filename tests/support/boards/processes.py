@@ -17,7 +17,7 @@ VARIABLE = "JOULEWRIGHT_TEST_MARK"
 SESSION_VARIABLE = "JOULEWRIGHT_TEST_SESSION"
 """Variables for the marks of one test and of a whole test run."""
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def new_mark() -> str:

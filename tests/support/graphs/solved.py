@@ -21,6 +21,7 @@ from devices.profile import (
     OperationCost,
     StorageCosts,
 )
+from devices.quantities import Slices
 from networks.kinds import Place
 from networks.models import build_model
 from networks.training import TrainingStep
@@ -133,12 +134,13 @@ def solved(
     *,
     batch: int = 2,
     parameters_in: Place = "ram",
+    slices: Slices | None = None,
     paging: bool = True,
     compiler: str = "cc 1.0",
     flags: tuple[str, ...] = FLAGS,
 ) -> Solved:
     """Solve a model for ``share`` of the RAM of keeping everything, and write the files."""
-    step = build_model(model, batch, parameters_in=parameters_in)
+    step = build_model(model, batch, parameters_in=parameters_in, slices=slices)
     profile = profile_of(step, library, compiler, flags)
     graph = cost_graph(step, profile).graph
     peak = replay(graph, keep_everything(graph), "all").peak_bytes

@@ -1,0 +1,158 @@
+"""The choice among several ways to take a step, and the slices that are offered for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from devices.profile import Build, DeviceProfile
+from devices.published import load_published
+from devices.quantities import Slices
+from networks.models import build_model
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.schedule import Budget, EndedBy, Schedule
+from solver.referee.referee import replay
+from solver.requests.choice import cheapest
+from solver.requests.slicing import with_slices
+from solver.requests.subjects import SolveSubject
+from solver.solving.solving import solve_graph
+from tests.support.graphs.profiles import made_up_profile
+
+QUICK = SolverOptions(threads=1, time_limit_s=5.0)
+
+
+def updated_in_storage(written_bytes: int, page_j: float = 1.0) -> SolveSubject:
+    """A step that reads a parameter from storage and writes it back."""
+    cost = PageCost(time_s=1.0, energy_j=page_j)
+    sizes = {"bytes": written_bytes, "kind": "parameter", "page_out": cost, "page_in": cost}
+    graph = CostedGraph(
+        name=f"{written_bytes} bytes",
+        ops=(
+            Op(
+                name="update",
+                kind="sgd.update",
+                phase="update",
+                reads=("weight",),
+                writes=("new weight",),
+                time_s=1.0,
+                energy_j=1.0,
+                recomputable=False,
+            ),
+        ),
+        tensors=(
+            Tensor(name="weight", home="storage", **sizes),
+            Tensor(name="new weight", persist="storage", **sizes),
+        ),
+    )
+    return SolveSubject(graph)
+
+
+@pytest.mark.parametrize("sizes", [(8, 4), (4, 8)])
+def test_of_two_ways_of_equal_energy_the_one_that_writes_less_is_chosen(
+    sizes: tuple[int, int],
+) -> None:
+    first, second = sizes
+    ways = (updated_in_storage(first), updated_in_storage(second, 1.0 + 1e-13))
+    chosen, schedule, found = cheapest(ways, Budget(ram_bytes=100), QUICK)
+    assert [each.bytes_written_to_storage for each in found] == [first, second]
+    assert schedule.bytes_written_to_storage == 4
+    assert chosen is ways[sizes.index(4)]
+    dear = updated_in_storage(4, 1.1)
+    assert cheapest((updated_in_storage(8), dear), Budget(ram_bytes=100), QUICK)[0] is not dear
+
+
+STEP = build_model("digits", parameters_in="storage")
+
+
+def whole_layers(profile: DeviceProfile | None = None) -> SolveSubject:
+    profile = profile or load_published("m4")
+    return SolveSubject(cost_graph(STEP, profile).graph, profile, step=STEP)
+
+
+def slices_of(subjects: tuple[SolveSubject, ...]) -> list[Slices | None]:
+    return [each.slices for each in subjects]
+
+
+@pytest.mark.parametrize(
+    ("multiple", "is_offered"), [(1, True), (2, True), (2.99, True), (3, False)]
+)
+def test_slices_are_solved_besides_if_an_operation_takes_a_third_of_the_budget(
+    multiple: float, is_offered: bool
+) -> None:
+    whole, said = whole_layers(), list[str]()
+    largest_bytes, name = least_ram_bytes(whole.graph)
+    budget = Budget(ram_bytes=int(multiple * largest_bytes))
+    offered = with_slices((whole,), budget, said.append)
+    part_bytes = largest_bytes // 4
+    assert slices_of(offered) == [None, *([Slices(part_bytes, part_bytes)] * is_offered)]
+    assert offered[0] is whole
+    assert [name in each and "besides" in each for each in said] == [True] * is_offered
+    assert all(least_ram_bytes(each.graph)[0] < largest_bytes for each in offered[1:])
+
+
+def test_slices_of_many_operations_are_not_solved_besides(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = whole_layers()
+    budget = Budget(ram_bytes=2 * least_ram_bytes(whole.graph)[0])
+    _, besides = with_slices((whole,), budget, print)
+    times = len(besides.graph.ops) / len(whole.graph.ops)
+    assert 1 < times < 2
+    monkeypatch.setattr("solver.requests.slicing._MOST_TIMES", 0.99 * times)
+    assert slices_of(with_slices((whole,), budget, print)) == [None]
+
+
+def test_slices_are_not_solved_besides_where_they_cannot_pay_or_nobody_knows() -> None:
+    whole = whole_layers()
+    largest_bytes, _ = least_ram_bytes(whole.graph)
+    barely = Budget(ram_bytes=2 * largest_bytes)
+    build = Build(kernels_sha256="0" * 64, compiler="cc", flags=(), matmul="cblas", threads=1)
+    profile = load_published("m4")
+    assert whole.profile is not None
+    with_blas = whole_layers(profile.changed(build=build))
+    assert slices_of(with_slices((with_blas,), barely, print)) == [None]
+    said: list[str] = []
+    planned = {op.name: op.workspace_bytes for op in whole.graph.ops}
+    workspaces = {op.spec.key: planned[op.name] for op in STEP.ops}
+    made_up = made_up_profile(list(STEP.distinct_specs))
+    operations = [
+        each.model_copy(update={"workspace_bytes": workspaces[each.op]})
+        for each in made_up.operations
+    ]
+    measured = whole_layers(made_up.changed(operations=operations))
+    budget = Budget(ram_bytes=2 * least_ram_bytes(measured.graph)[0])
+    assert slices_of(with_slices((measured,), budget, said.append)) == [None]
+    assert "profile --slices" in said[0]
+    # Nothing is recomputed or paged with all the RAM that the step takes.
+    linear = build_model("linear")
+    kept = SolveSubject(cost_graph(linear, profile).graph, profile, step=linear)
+    peak_bytes = replay(kept.graph, keep_everything(kept.graph)).peak_bytes
+    assert peak_bytes < 3 * least_ram_bytes(kept.graph)[0]
+    assert slices_of(with_slices((kept,), Budget(ram_bytes=peak_bytes), print)) == [None]
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "found", "slices_s"),
+    [("time_limit", True, 20.0), ("proven", True, 1.0), ("proven", False, 20.0)],
+    ids=["out of time", "early", "nothing found"],
+)
+def test_slices_besides_whole_layers_have_the_other_half_of_the_time(
+    ended_by: EndedBy, found: bool, slices_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches that end at once leave the slices the least time, unless they found nothing."""
+    limits_s: list[float | None] = []
+
+    def solved(graph: CostedGraph, budget: Budget, options: SolverOptions, *_: object) -> Schedule:
+        limits_s.append(options.time_limit_s)
+        schedule = solve_graph(graph, budget, QUICK)
+        without = {} if found else {"energy_j": None, "status": "no_solution"}
+        return schedule.model_copy(update={"ended_by": ended_by, **without})
+
+    monkeypatch.setattr("solver.requests.choice.solve_graph", lambda *a, **_: solved(*a))
+    first, second = updated_in_storage(4), updated_in_storage(8)
+    monkeypatch.setattr(SolveSubject, "slices", property(lambda each: None if each is first else 1))
+    cheapest((first, second), Budget(ram_bytes=100), SolverOptions(time_limit_s=20.0))
+    whole_s, besides_s = limits_s
+    assert whole_s == pytest.approx(10.0, abs=0.5)
+    assert besides_s == pytest.approx(slices_s, abs=1.0)
