@@ -38,7 +38,7 @@ _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose messages repeat no endless word."""
+    """A parser whose messages shorten words of hundreds of characters."""
 
     def error(self, message: str) -> NoReturn:
         super().error(with_short_words(message))

@@ -21,7 +21,7 @@ _RAW = frozenset({"nor-flash", "nand", "qspi-flash"})
 
 
 class StorageMedium(Protocol):
-    """What a board's description and its profile both state of a storage medium."""
+    """Properties of a storage medium that a board's description and its profile both state."""
 
     @property
     def medium(self) -> str: ...

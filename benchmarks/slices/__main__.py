@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.machine import program_version
@@ -18,7 +19,7 @@ from benchmarks.slices.clocks import BOARD, Clock, EmulatedBoard, ThisComputer
 from benchmarks.slices.layers import ENTRIES, LAYERS, Entry, Layer, Piece, blocks, parts, whole
 from benchmarks.slices.operands import Operands
 from devices.signatures.blocks import block_shape
-from tests.support.onboard.kernels import KernelLibraries
+from tests.support.onboard.kernels import KernelLibraries, KernelLibrary
 
 _KIB = 1024
 _PART_KIB = (16, 64, 256, 1024)
@@ -46,18 +47,21 @@ median over {rounds} rounds. In a round, all alternate, and each is repeated for
 loop of C.
 """
 
-# Build of the kernels, then the title and the text of its tables.
-_ON_BOARD = (BOARD, "A Cortex-M4F whose instructions are counted.")
+_ON_BOARD = "A Cortex-M4F whose instructions are counted."
 _BUILDS = {
-    "small-tiles": (
-        "Small memory",
-        "The build for microcontrollers, compiled for this computer.",
-    ),
-    "in-tree": (
-        "This computer",
-        "The in-tree matrix product with this computer's instructions.",
-    ),
+    "small-tiles": ("Small memory", "The build for microcontrollers, compiled for this computer."),
+    "in-tree": ("This computer", "The in-tree matrix product with this computer's instructions."),
 }
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the pieces run; ``library`` computes their workspaces, on this computer."""
+
+    title: str
+    text: str
+    clock: Clock
+    library: KernelLibrary | None = None
 
 
 def main() -> None:
@@ -71,10 +75,12 @@ def _measure(arguments: argparse.Namespace) -> Page:
         directory = Path(name)
         libraries = KernelLibraries(lambda build: _made(directory / build))
         caller = Caller(directory)
-        clocks: dict[tuple[str, str], Clock] = {_ON_BOARD: EmulatedBoard(directory / "trials")}
-        for build, said in _BUILDS.items():
-            clocks[said] = ThisComputer(libraries[build], caller, arguments.rounds)
-        tables = [*_part_tables(clocks, libraries), *_block_tables(clocks)]
+        places = [_Place(BOARD, _ON_BOARD, EmulatedBoard(directory / "trials"))]
+        for build, (title, said) in _BUILDS.items():
+            library = libraries[build]
+            clock = ThisComputer(library, caller, arguments.rounds)
+            places.append(_Place(title, said, clock, library))
+        tables = [*_part_tables(places), *_block_tables(places)]
     text = _TEXT.format(rounds=arguments.rounds, board=BOARD)
     versions = ("qemu-system-arm", "arm-none-eabi-gcc", "cc")
     return Page("Operations in parts", text, tables, [program_version(each) for each in versions])
@@ -85,53 +91,51 @@ def _made(directory: Path) -> Path:
     return directory
 
 
-def _part_tables(
-    clocks: Mapping[tuple[str, str], Clock], libraries: KernelLibraries
-) -> Iterator[Table]:
-    builds = {said: build for build, said in _BUILDS.items()}
-    for said, clock in clocks.items():
+def _part_tables(places: Sequence[_Place]) -> Iterator[Table]:
+    for place in places:
         for entry in ENTRIES:
-            rows = []
-            for layer in LAYERS:
-                counts = [layer.channels(size * _KIB) for size in _PART_KIB]
-                pieces = [list(parts(layer, entry, count)) for count in counts]
-                shown = [None if count == layer.weight.shape[0] else f"{count}" for count in counts]
-                name, weights, whole_s, *ratios = _row(said[0], clock, layer, entry, pieces, shown)
-                if said in builds:
-                    operands = Operands(libraries[builds[said]], layer)
-                    bytes_ = [
-                        operands.workspace(each) for each in ([whole(layer, entry)], pieces[1])
-                    ]
-                    ratios.insert(0, " → ".join(f"{each / _KIB:.0f}" for each in bytes_))
-                rows.append((name, weights, whole_s, *ratios))
-            more = ("workspace, KiB",) if said in builds else ()
-            yield _table(said, "parts", entry, (*more, *_sizes(_PART_KIB)), rows)
+            rows = [_parts_row(place, layer, entry) for layer in LAYERS]
+            more = () if place.library is None else ("workspace, KiB",)
+            yield _table(place, "parts", entry, (*more, *_sizes(_PART_KIB)), rows)
 
 
-def _block_tables(clocks: Mapping[tuple[str, str], Clock]) -> Iterator[Table]:
-    for said, clock in clocks.items():
+def _parts_row(place: _Place, layer: Layer, entry: Entry) -> Sequence[str]:
+    counts = [layer.channels(size * _KIB) for size in _PART_KIB]
+    pieces = [list(parts(layer, entry, count)) for count in counts]
+    shown = [None if count == layer.weight.shape[0] else f"{count}" for count in counts]
+    name, weights, whole_s, *ratios = _row(place, layer, entry, pieces, shown)
+    if place.library is not None:
+        operands = Operands(place.library, layer)
+        workspaces = [operands.workspace(each) for each in ([whole(layer, entry)], pieces[1])]
+        ratios.insert(0, " → ".join(f"{each / _KIB:.0f}" for each in workspaces))
+    return (name, weights, whole_s, *ratios)
+
+
+def _block_tables(places: Sequence[_Place]) -> Iterator[Table]:
+    for place in places:
         for entry in ENTRIES:
-            rows = []
-            for layer in LAYERS:
-                shapes = [block_shape(layer.weight.shape, size * _KIB) for size in _BLOCK_KIB]
-                pieces = [list(blocks(layer, entry, shape)) for shape in shapes]
-                all_channels = layer.weight.shape[:2]
-                shown = [None if s == all_channels else f"{s[0]} × {s[1]}" for s in shapes]
-                rows.append(_row(said[0], clock, layer, entry, pieces, shown))
-            yield _table(said, "blocks", entry, _sizes(_BLOCK_KIB), rows)
+            rows = [_blocks_row(place, layer, entry) for layer in LAYERS]
+            yield _table(place, "blocks", entry, _sizes(_BLOCK_KIB), rows)
+
+
+def _blocks_row(place: _Place, layer: Layer, entry: Entry) -> Sequence[str]:
+    shapes = [block_shape(layer.weight.shape, size * _KIB) for size in _BLOCK_KIB]
+    pieces = [list(blocks(layer, entry, shape)) for shape in shapes]
+    all_channels = layer.weight.shape[:2]
+    shown = [None if shape == all_channels else f"{shape[0]} × {shape[1]}" for shape in shapes]
+    return _row(place, layer, entry, pieces, shown)
 
 
 def _row(
-    title: str,
-    clock: Clock,
+    place: _Place,
     layer: Layer,
     entry: Entry,
     contestants: Sequence[Sequence[Piece]],
     shown: Sequence[str | None],
 ) -> Sequence[str]:
     """A layer's ratios; ``shown`` describes its parts, None if there is but one."""
-    report_progress(f"{title}: {entry} of {layer.name}")
-    whole_s, ratios = clock.times(layer, [[whole(layer, entry)], *contestants])
+    report_progress(f"{place.title}: {entry} of {layer.name}")
+    whole_s, ratios = place.clock.times(layer, [[whole(layer, entry)], *contestants])
     return (
         layer.name,
         f"{layer.weight.bytes / _KIB:.0f} KiB",
@@ -148,18 +152,17 @@ def _sizes(kib: Sequence[int]) -> tuple[str, ...]:
 
 
 def _table(
-    said: tuple[str, str],
+    place: _Place,
     what: str,
     entry: Entry,
     columns: Sequence[str],
     rows: Sequence[Sequence[str]],
 ) -> Table:
-    title, text = said
     return Table(
         ("layer", "weights", "whole", *columns),
         rows,
-        f"{title}, {what}: {entry.replace('_', ' ')}",
-        text,
+        f"{place.title}, {what}: {entry.replace('_', ' ')}",
+        place.text,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a replay takes, estimated before its schedule, or even its board's profile, is known."""
+"""Estimates of a training step on a board whose schedule, or even profile, is not known yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devices.plan import ROW_CHECKSUM_BYTES
 from devices.profile import DeviceProfile
 from devices.wear import Wear, wear
 from networks.training.step import TrainingStep
-from profiler.building.store_layout import record_bytes
+from profiler.building.store_layout import record_bytes, rounded_up
 from profiler.run.preview import guessed_execution_s, guessed_rate
 from solver.baselines.names import PAGING_BASELINES
 
@@ -66,7 +66,7 @@ def nominal_energy_j(description: DeviceDescription, time_s: float) -> float | N
 
 
 def basis_of(description: DeviceDescription, profile: DeviceProfile | None) -> str:
-    """What estimates of a board's steps are from, in words."""
+    """State in words what the estimates of a board's steps come from."""
     if profile is not None:
         return f"its profile ({profile.energy_source})"
     power_w = description.nominal_power_w
@@ -95,15 +95,11 @@ def _most_written(step: TrainingStep, storage: Storage) -> int:
     page = storage.page_bytes
     written, rows = 0, 0
     for tensor in step.tensors:
-        written += _rounded_up(tensor.bytes, page)
+        written += rounded_up(tensor.bytes, page)
         if tensor.is_table:
             row_bytes = tensor.bytes // tensor.stretches + ROW_CHECKSUM_BYTES
-            written += tensor.stretches * _rounded_up(row_bytes, page)
+            written += tensor.stretches * rounded_up(row_bytes, page)
             rows += tensor.stretches
     # A record; where tables are changed, that of the step before is wiped, too.
     records = 2 if rows else 1
-    return written + records * _rounded_up(record_bytes(len(step.tensors), rows), page)
-
-
-def _rounded_up(size_bytes: int, unit: int) -> int:
-    return -(-size_bytes // unit) * unit
+    return written + records * rounded_up(record_bytes(len(step.tensors), rows), page)

@@ -206,7 +206,7 @@ def _replays(
     directory: CampaignDirectory,
     files: FilesOfCells,
 ) -> _Replays:
-    """What the replays that are left take.
+    """Time, energy and writes of the remaining replays.
 
     A schedule that is not known yet counts as the step with nothing recomputed or paged, and as one
     that pages every tensor out once.

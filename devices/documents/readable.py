@@ -58,5 +58,5 @@ def time_words(source: str | None, what: str = "time") -> str:
 
 
 def with_short_words(text: str) -> str:
-    """The text, in which words that go on and on end in dots."""
+    """Shorten words of hundreds of characters; they end in dots."""
     return re.sub(rf"(\S{{{_MOST_IN_A_WORD}}})\S{{4,}}", r"\1...", text)

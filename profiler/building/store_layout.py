@@ -104,10 +104,10 @@ def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLay
         raise ValueError(f"{plan.name} pages, but the board has no storage")
     page, block = storage.page_bytes, storage.erase_block_bytes
     slots, end = _adjacent(plan.slot_bytes, page)
-    written = _rounded_up(end + record_bytes(len(plan.kept), plan.selected_rows), page)
-    whole = _rounded_up(written, block or page)
+    written = rounded_up(end + record_bytes(len(plan.kept), plan.selected_rows), page)
+    whole = rounded_up(written, block or page)
     tables = plan.stored_tables
-    strides = [_rounded_up(table.row_bytes + ROW_CHECKSUM_BYTES, page) for table in tables]
+    strides = [rounded_up(table.row_bytes + ROW_CHECKSUM_BYTES, page) for table in tables]
     changed = [
         (table, stride)
         for table, stride in zip(tables, strides, strict=True)
@@ -126,10 +126,10 @@ def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLay
     table_bytes, frozen_sizes = sum(sizes[: len(changed)]), sizes[len(changed) :]
     frozen, end_of_frozen = _adjacent([each.bytes for each in plan.frozen], page)
     # A power cut while the record is erased must not damage the values, so that it has own blocks.
-    frozen_record = _rounded_up(end_of_frozen + sum(frozen_sizes), block or page)
+    frozen_record = rounded_up(end_of_frozen + sum(frozen_sizes), block or page)
     frozen_bytes = 0
     if frozen_record:
-        frozen_bytes = _rounded_up(frozen_record + record_bytes(len(plan.frozen)), block or page)
+        frozen_bytes = rounded_up(frozen_record + record_bytes(len(plan.frozen)), block or page)
     table_offsets = (
         *_begins(sizes[: len(changed)], frozen_bytes),
         *_begins(frozen_sizes, end_of_frozen),
@@ -153,7 +153,7 @@ def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLay
 
 def _adjacent(sizes: Sequence[int], page_bytes: int) -> tuple[list[int], int]:
     """Offsets of tensors that lie side by side in whole pages, and the end of the last."""
-    whole = [_rounded_up(size, page_bytes) for size in sizes]
+    whole = [rounded_up(size, page_bytes) for size in sizes]
     return _begins(whole, 0), sum(whole)
 
 
@@ -166,5 +166,6 @@ def record_bytes(kept_count: int, row_count: int = 0) -> int:
     return _WORD_BYTES * (5 + kept_count + row_count)
 
 
-def _rounded_up(size: int, unit: int) -> int:
+def rounded_up(size: int, unit: int) -> int:
+    """The smallest multiple of ``unit`` that is at least ``size``."""
     return -(-size // unit) * unit

@@ -111,7 +111,7 @@ def solve_graph(
     actions, packed = outcome.actions, None
     if options.addresses:
         announce.phase("addresses")
-        packed = _packed(problem, actions, options, finding, is_late=ended_by == "interrupted")
+        packed = _packed(problem, actions, options, finding, is_stopped=ended_by == "interrupted")
         if packed is None:
             outcome = replace(outcome, notes=(*outcome.notes, _STOPPED_BEFORE_ADDRESSES))
         elif packed.plan.arena_bytes > budget.ram_bytes:
@@ -136,14 +136,17 @@ def _packed(
     options: SolverOptions,
     limit: TimeLimit,
     *,
-    is_late: bool,
+    is_stopped: bool,
 ) -> Packed | None:
-    """Give a schedule addresses, in a short time ``is_late``, after Ctrl-C.
+    """Find addresses for a schedule.
 
-    Ctrl-C meanwhile leaves that short time, too. After a second one, nothing has addresses: None.
+    Ctrl-C leaves a short time for them, whether it comes now or has stopped the search before.
+
+    Returns:
+        The schedule with addresses; None if Ctrl-C ended that short time, too.
     """
     short = limit.at_most(_PACKING_AFTER_CTRL_C_S)
-    for allowed in (short,) if is_late else (limit, short):
+    for allowed in (short,) if is_stopped else (limit, short):
         with suppress(KeyboardInterrupt):
             return pack(problem, actions, options, allowed)
     return None

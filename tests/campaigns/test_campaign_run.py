@@ -181,7 +181,7 @@ def test_a_dry_run_says_what_is_left_and_touches_nothing(
 
 
 def previews(capsys: pytest.CaptureFixture[str], file: str, *words: str) -> list[dict[str, Any]]:
-    """What a dry run says of each board, as JSON."""
+    """The JSON document of a dry run, by board."""
     capsys.readouterr()
     assert run("run", file, "--dry-run", "--json", *words) == 0
     boards: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["boards"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,19 +13,17 @@ from networks.models import build_model
 from networks.training import Network, Optimizer, training_step, with_parameters_in_storage
 from networks.training.codecs import kept_bytes, specs_in_all_forms, with_codecs
 from networks.training.selection import select_trained
-from networks.training.slicing import joined, sliced
+from networks.training.slicing import sliced
 from solver.constructed import keep_everything
 from solver.costing.uncosted import uncosted_graph
 from solver.referee.referee import replay
-from tests.networks.test_slicing import in_slices
+from tests.networks.test_slicing import assert_same_bits
 from tests.support.networks.training import (
-    execute,
     op,
     small_convolutional,
     small_gated,
     small_hourglass,
     small_mixture,
-    start_values,
 )
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 
@@ -93,13 +90,7 @@ def test_a_step_with_codecs_has_the_bits_of_the_step_without(
     plain = whole if slices is None else sliced(whole, slices)
     step = with_codecs(plain)
     assert kept_bytes(step) <= kept_bytes(plain)
-    start = start_values(whole, seed)
-    expected = execute(whole, library, start)
-    found = joined(step, execute(step, library, in_slices(start, step), in_place=in_place))
-    for tensor in whole.tensors:
-        if tensor.home is None:
-            bits = [values[tensor.name].reshape(-1).view(np.uint32) for values in (found, expected)]
-            np.testing.assert_array_equal(*bits, err_msg=tensor.name)
+    assert_same_bits(whole, step, library, seed, in_place=in_place)
 
 
 def test_the_backward_pass_reads_codes_where_it_needs_no_more() -> None:

@@ -103,7 +103,7 @@ def test_slices_of_many_operations_are_not_solved_besides(monkeypatch: pytest.Mo
     assert slices_of(with_slices((whole,), budget, print)) == [None]
 
 
-def test_slices_are_not_solved_besides_where_they_cannot_pay_or_nobody_knows() -> None:
+def test_slices_are_left_out_where_they_cannot_pay_or_were_not_measured() -> None:
     whole = whole_layers()
     largest_bytes, _ = least_ram_bytes(whole.graph)
     barely = Budget(ram_bytes=2 * largest_bytes)
