@@ -21,6 +21,8 @@ from benchmarks.campaigns.trials import CELLS, REPETITIONS, SUBJECTS, Bench, Sub
 from benchmarks.machine import program_version, release
 from benchmarks.pages import Page, Table
 from benchmarks.publish import command_line, publish, report_progress
+from campaigns.comparing.comparison import CampaignComparison
+from campaigns.comparing.shifts import Shift
 
 _MARGIN = 0.02
 _NO_SCATTER = 1e-6
@@ -67,7 +69,10 @@ def _measure(arguments: argparse.Namespace) -> Page:
     return Page(
         title="False alarms and power of campaigns",
         text=_TEXT + "".join(_missing(found, arguments.trials)),
-        tables=[_alarms(found), _changes(bench, found), _simulated(found), _overhead(found)],
+        tables=[
+            *(_alarms(found), _two_campaigns(bench, found), _changes(bench, found)),
+            *(_simulated(found), _overhead(bench, found)),
+        ],
         versions=[program_version("qemu-system-arm"), program_version("cc")],
     )
 
@@ -108,6 +113,48 @@ def _alarms(found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
         note="*Scatter* is the standard deviation of the ratio of two runs of one schedule in one"
         " repetition. *Load* is the load average of this computer over one minute.",
     )
+
+
+def _two_campaigns(bench: Bench, found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
+    rows = []
+    for subject, _ in found:
+        comparisons = [_shifts(comparison) for comparison in bench.compared_in_pairs(subject)]
+        if not comparisons:
+            continue
+        alarms = sum(
+            any(shift.verdict in ("more", "less") for shift in shifts) for shifts in comparisons
+        )
+        shifts = [shift for each in comparisons for shift in each]
+        verdicts = Counter(shift.verdict for shift in shifts)
+        rows.append(
+            (
+                *(subject.board, str(len(comparisons)), str(alarms)),
+                *(_share(alarms, len(comparisons)), str(len(shifts))),
+                *(str(verdicts["same"]), str(verdicts["undecided"])),
+                f"{max(abs(shift.shift) for shift in shifts):.2%}",
+            )
+        )
+    return Table(
+        head=(
+            *("board", "pairs of campaigns", "with a false alarm", "share, 95% interval"),
+            *("shifts", "same", "undecided", "largest shift"),
+        ),
+        rows=rows,
+        title="Equal campaigns",
+        text="Here the campaigns of two trials are compared with each other (`campaign compare A"
+        " B`): equal files but for the seed, one after the other. A comparison states a shift for"
+        " each schedule and one over both; *slower* or *faster* for any of them is a false alarm."
+        " At most 5 % may raise one.",
+        note="Every campaign is in one pair. What changes on this computer between two campaigns"
+        " is in no interval, which comes from what changes between repetitions of each; levels of"
+        " one campaign share it.",
+    )
+
+
+def _shifts(comparison: CampaignComparison) -> list[Shift]:
+    """Shifts of the times of all cells, and over all."""
+    stated = (*comparison.cells, *comparison.overall)
+    return [each.shift for each in stated if each.quantity == "time"]
 
 
 def _changes(bench: Bench, found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
@@ -166,31 +213,38 @@ def _simulated(found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
     )
 
 
-def _overhead(found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
+def _overhead(bench: Bench, found: Sequence[tuple[Subject, Sequence[Trial]]]) -> Table:
     rows = []
     for subject, trials in found:
         whole = [trial for trial in trials if trial.replays == 3 * REPETITIONS]
         if not whole:
             continue
-        own_s = median(trial.call_s - trial.replays_s for trial in whole)
+        call_s = median(trial.call_s for trial in whole)
         replays_s = median(trial.replays_s for trial in whole)
+        commands_s = 3 * REPETITIONS * bench.commands_s(subject)
         rows.append(
             (
-                *(subject.board, str(len(whole)), f"{replays_s / CELLS:.2f} s"),
-                *(f"{own_s / CELLS:.2f} s", f"{own_s / replays_s:.1%}"),
+                *(subject.board, str(len(whole)), f"{call_s / CELLS:.2f} s"),
+                *(f"{replays_s / CELLS:.2f} s", f"{commands_s / CELLS:.2f} s"),
+                f"{(call_s - commands_s) / CELLS:+.2f} s, {call_s / commands_s - 1:+.1%}",
                 f"{max(trial.load for trial in whole):.1f}",
             )
         )
     return Table(
-        head=("board", "calls", "a cell", "the campaign's own, a cell", "share", "highest load"),
+        head=(
+            *("board", "calls", "a cell", "of it in replays", "as commands"),
+            *("over the commands", "highest load"),
+        ),
         rows=rows,
         title="Overhead",
-        text="At most 2 % of the time, or a second a cell, may be the campaign's own.",
-        note=f"A call runs {CELLS} cells with {REPETITIONS} replays each, and a control with as"
-        " many. The campaign's own time is that of the call of `campaign run`, from the start of"
-        " its process to its end, without the time of the replays. Both are medians of the calls:"
-        " one that waits while another program uses the board, or on a loaded computer, takes"
-        " longer.",
+        text="A campaign may take at most 2 % or a second a cell longer than its commands one by"
+        " one.",
+        note=f"A call of `campaign run` has {CELLS} cells with {REPETITIONS} replays each, and a"
+        " control with as many. *A cell* is half of the call, from the start of its process to its"
+        " end. *As commands* is what as many calls of `run` take, from the median of 10, which"
+        " start a process, open the board and build each time; a campaign does this once. The"
+        " others are medians of the calls: one that waits while another program uses the board, or"
+        " on a loaded computer, takes longer.",
     )
 
 

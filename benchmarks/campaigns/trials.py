@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import cli
 from campaigns.comparing.comparison import CampaignComparison
@@ -31,6 +32,7 @@ REPETITIONS, CELLS = 8, 2
 _WHOLE = "100%"
 _KEPT_FILES = ("schedule.json", "schedule.graph.json", "cell.json")
 _CALL_S = 3600.0
+_ROUNDS_OF_COMMANDS = 5
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,16 @@ class Bench:
 
     def trials(self, subject: Subject) -> list[Trial]:
         """The trials of a board that are done."""
-        paths = sorted((self._folder / "trials").glob(f"{subject.board}-*.json"))
-        return [read_json(path, Trial) for path in paths]
+        return [read_json(path, Trial) for path in self._records(subject)]
+
+    def compared_in_pairs(self, subject: Subject) -> list[CampaignComparison]:
+        """Comparisons of the first trial's campaign with the second's, the third's with the
+        fourth's, and so on: between the campaigns of a pair nothing differs but the time."""
+        names = [record.stem for record in self._records(subject)]
+        return [
+            self._compare(first, second)
+            for first, second in zip(names[::2], names[1::2], strict=False)
+        ]
 
     def try_once(self, subject: Subject, number: int) -> bool:
         """Make a trial, or go on with one. Returns whether it was left to do."""
@@ -103,9 +113,34 @@ class Bench:
         began_s = time.monotonic()
         self._command("run", str(file), "--jobs", "1")
         call_s = time.monotonic() - began_s
+        kernels = {self._read(each).design.kernels_sha256 for each in (name, _first_name(subject))}
+        if len(kernels) > 1:
+            raise SystemExit(
+                f"the schedules for {subject.board} in {self._folder} are of other kernels, so that"
+                " every trial measured and solved again; begin a new folder"
+            )
         trial = self._trial(subject, name, budget, done_before, call_s)
         write_atomically(record, dump_json(trial))
         return True
+
+    def commands_s(self, subject: Subject) -> float:
+        """What a replay of a trial takes as a command of its own, ``run``: the median of calls that
+        take turns between the two schedules. It is measured once, and kept in the folder."""
+        record = self._folder / "commands" / f"{subject.board}.json"
+        if not record.is_file():
+            budgets = {_WHOLE, self._budget(subject)}
+            schedules = [
+                result.directory.schedule_file(result.cell)
+                for result in self._read(_first_name(subject)).cells
+                if result.cell.ram_budget in budgets
+            ]
+            calls = [
+                self._replay_s(subject, schedule)
+                for _ in range(_ROUNDS_OF_COMMANDS)
+                for schedule in schedules
+            ]
+            write_atomically(record, json.dumps(calls))
+        return median(json.loads(record.read_text()))
 
     def predicted_change(self, subject: Subject) -> float:
         """By how much the schedule with less RAM takes longer, as predicted."""
@@ -179,6 +214,18 @@ class Bench:
             for file in _KEPT_FILES:
                 shutil.copy(cell / file, after / "cells" / cell.name / file)
 
+    def _replay_s(self, subject: Subject, schedule: Path) -> float:
+        words = ("--schedule", schedule, "--device", subject.board, "--steps", str(subject.steps))
+        out = self._folder / "commands" / subject.board
+        began_s = time.monotonic()
+        subprocess.run(
+            [sys.executable, cli.__file__, "run", *words, "--out", out],
+            capture_output=True,
+            timeout=_CALL_S,
+            check=True,
+        )
+        return time.monotonic() - began_s
+
     def _command(self, *words: str, allowed: Sequence[int] = (0,)) -> str:
         """What a command of ``campaign`` prints."""
         done = subprocess.run(
@@ -191,6 +238,14 @@ class Bench:
         if done.returncode not in allowed:
             raise SystemExit(f"campaign {' '.join(words)} failed: {done.stderr or done.stdout}")
         return done.stdout
+
+    def _compare(self, first: str, second: str) -> CampaignComparison:
+        codes = (ExitCode.DONE, ExitCode.WORSE)
+        stated = json.loads(self._command("compare", first, second, "--json", allowed=codes))
+        return CampaignComparison.model_validate(stated)
+
+    def _records(self, subject: Subject) -> list[Path]:
+        return sorted((self._folder / "trials").glob(f"{subject.board}-*.json"))
 
     def _read(self, name: str) -> CampaignResults:
         return read_campaign(self._results.campaigns / name)
@@ -215,10 +270,7 @@ class Bench:
         done_before: Sequence[Repetition],
         call_s: float,
     ) -> Trial:
-        sides = f"{name}:{_WHOLE}", f"{name}:{budget}"
-        codes = (ExitCode.DONE, ExitCode.WORSE)
-        stated = json.loads(self._command("compare", *sides, "--json", allowed=codes))
-        comparison = CampaignComparison.model_validate(stated)
+        comparison = self._compare(f"{name}:{_WHOLE}", f"{name}:{budget}")
         (change,) = (each for each in comparison.cells if each.quantity == "time")
         (control,) = (each for each in comparison.controls if each.quantity == "time")
         replays = [each for each in self._replays(name) if each not in done_before]

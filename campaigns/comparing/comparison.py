@@ -60,7 +60,9 @@ class Control(StrictModel):
 class CampaignComparison(StrictModel):
     """Comparison of two campaigns, or of two levels (``campaign-comparison/1``).
 
-    ``differences`` says in what the sides differ. ``left_out`` are cells of either side that could
+    ``differences`` says in what the sides differ. ``began`` are the times at which the replays of
+    the sides began, absent if both are of one campaign, whose repetitions run them close together,
+    or have none. ``left_out`` are cells of either side that could
     not be compared, with the reason. All intervals of ``cells`` and ``overall`` hold together with
     the ``confidence``, and so do those of ``controls``.
     """
@@ -73,6 +75,7 @@ class CampaignComparison(StrictModel):
     confidence: float = CONFIDENCE
     margin: float
     differences: tuple[str, ...]
+    began: tuple[str, str] | None = None
     cells: tuple[ComparedCell, ...]
     overall: tuple[Overall, ...]
     controls: tuple[Control, ...]
@@ -117,11 +120,24 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
         second=second.words,
         margin=margin,
         differences=tuple(differences(pairs, (first, second))),
+        began=_began(first, second),
         cells=tuple(sample.compared(comparisons, margin) for sample in samples),
         overall=tuple(each for each in overall if each is not None),
         controls=tuple(_controls((first, second), margin)),
         left_out=tuple(left_out),
     )
+
+
+def _began(first: Side, second: Side) -> tuple[str, str] | None:
+    """When the replays of two campaigns began; None for levels of one, and without replays."""
+    if first.results.directory.path.resolve() == second.results.directory.path.resolve():
+        return None
+    began = [
+        min(replay.circumstances.started for result in side.cells for replay in result.repetitions)
+        for side in (first, second)
+        if any(result.repetitions for result in side.cells)
+    ]
+    return (began[0], began[1]) if len(began) == len((first, second)) else None
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,12 @@ def _show_differences(console: Console, comparison: CampaignComparison) -> None:
             f"they differ in {len(found)} things, and a change may come from any of them:"
         )
     _list(console, "differ in", found)
+    if comparison.began is not None:
+        before, after = comparison.began
+        console.result(
+            f"they are two campaigns, begun at {before} and at {after}: what changed on a board in"
+            " between counts as a change; levels of one campaign run close together"
+        )
 
 
 def _named(quantity: Quantity, source: str | None) -> str:

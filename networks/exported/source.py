@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import subprocess
@@ -63,13 +64,18 @@ def exported(word: str, folder: Path) -> str:
     source, function = Path(found["path"]), found["function"]
     if not source.is_file():
         raise ExportError(f"{source}: there is no such file; {word} is FILE.py:FUNCTION")
-    target = folder / f"{source.stem}.{function}.pt2"
-    folder.mkdir(parents=True, exist_ok=True)
-    with ScratchDirectory(folder, ".export-") as scratch:
+    target = folder / _place(source) / f"{source.stem}.{function}.pt2"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with ScratchDirectory(target.parent, ".export-") as scratch:
         fresh = scratch.path / target.name
         _run(word, [_interpreter(), "-c", _PROGRAM, str(source), function, str(fresh)])
         fresh.replace(target)
     return str(target)
+
+
+def _place(source: Path) -> str:
+    """Name of the directory for the exports of a file, so that files of one name have two."""
+    return hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:8]
 
 
 def _interpreter() -> str:

@@ -214,6 +214,7 @@ def test_a_slower_campaign_is_told_apart_and_ends_with_an_exit_code_of_its_own(
     assert compare("before", "after") == 8
     said = capsys.readouterr().out
     assert "they differ in nothing that is recorded" in said
+    assert "they are two campaigns, begun at 20" in said
     assert said.count("slower") == 3  # of two cells, and of all
     assert compare("after", "before") == 0
     assert "faster" in capsys.readouterr().out
@@ -255,6 +256,7 @@ def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named
     assert compare("flags:o2", "flags:o3") == 0
     said = capsys.readouterr().out
     assert "differ in: description of local, toolchain, flags: -O2 and -O3" in said
+    assert "two campaigns" not in said
     assert said.count("faster") == 3
     assert compare("flags:o3", "flags:both") == 0
     said = capsys.readouterr().out

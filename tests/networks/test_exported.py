@@ -819,7 +819,22 @@ if importlib.util.find_spec("torch") is not None:
         assert (step.batch, updated(step)) == (4, {"weight", "bias"})
 
     @pytest.mark.slow
+    def test_sources_of_one_name_are_exported_to_two_files(tmp_path: Path) -> None:
+        paths = []
+        for features in (3, 5):
+            source = tmp_path / str(features) / "net.py"
+            source.parent.mkdir()
+            source.write_text(
+                f"import torch\nFEATURES = {features}\ndef build():\n"
+                "    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n"
+            )
+            paths.append(exported(f"{source}:build", tmp_path / "networks"))
+        first, second = (build_model(path, loss="mse") for path in paths)
+        assert [Path(path).name for path in paths] == ["net.build.pt2"] * 2
+        assert first.ops != second.ops
+
+    @pytest.mark.slow
     def test_a_source_that_fails_is_quoted_with_its_place(tmp_path: Path) -> None:
         with pytest.raises(ExportError, match=r"failed: ValueError: no data \(at net.py:2\)"):
             from_source(tmp_path, "def build():\n    raise ValueError('no data')\n")
-        assert list((tmp_path / "networks").iterdir()) == []
+        assert [path for path in (tmp_path / "networks").rglob("*") if path.is_file()] == []
