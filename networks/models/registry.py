@@ -141,6 +141,7 @@ def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingS
         train=network.train,
         accumulate=network.accumulate or 1,
         lora=network.lora,
+        slices=network.slices,
         codecs=network.codecs or False,
     )
 

@@ -23,7 +23,7 @@ def power_factors(
     """The energy of each step over what its actions would take with their powers by themselves.
 
     Actions without a known power, and the time of a step outside of its actions, are taken to draw
-    as much as the others.
+    as much as the others. What a plan does after a step is no part of the step's energy.
 
     Args:
         plan: the plan that was run.
@@ -35,7 +35,7 @@ def power_factors(
     for step in steps:
         known = [
             (span, power_w)
-            for span, power_w in zip(step.spans, powers_w, strict=True)
+            for span, power_w in zip(step.spans[: len(powers_w)], powers_w, strict=True)
             if power_w is not None
         ]
         expected_j = math.fsum(span.time_s * power_w for span, power_w in known)

@@ -13,10 +13,12 @@ from safetensors.numpy import load_file
 
 import cli
 from devices.description import CATALOG
-from devices.documents.document import read_json
+from devices.documents.document import read_json, read_yaml
+from devices.profile import DeviceProfile
 from devices.quantities import Slices
 from devices.replay import ReplayReport
 from networks.exported import read_network
+from networks.models import build_model
 from solver.files.solved import read_solved
 from tests.support.paths import REFERENCES
 
@@ -198,6 +200,16 @@ def test_the_cheaper_of_whole_layers_and_slices_is_kept_where_both_fit(
     energies_j = [row["energy_j"] for row in document["slicings"] if row["energy_j"]]
     assert document["energy_j"] == min(energies_j)
     assert document["bound_of_all_j"] <= document["energy_bound_j"]
+
+
+def test_the_step_in_slices_is_watched(tmp_path: Path) -> None:
+    words = ("--device", "local", "--model", "digits", "--slices", "512:1KiB", "--no-storage")
+    assert command(tmp_path, "profile", *words, "--blocks", "1") == 0
+    profile = read_yaml(tmp_path / "results" / "profiles" / "local.yaml", DeviceProfile)
+    (watched,) = profile.step_costs
+    assert watched.network.slices == Slices(512, 1024)
+    step = build_model("digits", slices=Slices(512, 1024))
+    assert {place.op for place in watched.places} == {op.name for op in step.ops}
 
 
 def test_a_sweep_solves_every_size_of_slices(tmp_path: Path) -> None:

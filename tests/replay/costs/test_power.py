@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,15 @@ def test_transfers_have_powers_of_their_own() -> None:
     assert write_j is not None
     assert read_j is not None
     step = step_of([1e-3, 2 * write_s, read_s], 1.5 * (4e-3 + 2 * write_j + read_j))
+    assert power_factors(plan, [step], profile) == pytest.approx((1.5,))
+
+
+def test_copies_after_the_step_are_no_part_of_it() -> None:
+    """A step has a span for each of them, and no energy."""
+    profile, page_out = profile_of([4.0] * 4), PageOut("a", ArenaRange(0, 8192), slot=0)
+    plan = replace(plan_of(compute(SPECS[0])), afterwards=(Action(page_out),))
+    within = step_of([1e-3], 6e-3)
+    step = replace(within, spans=(*within.spans, Span(1e-3, 5e-3)))
     assert power_factors(plan, [step], profile) == pytest.approx((1.5,))
 
 

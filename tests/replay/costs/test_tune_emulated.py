@@ -41,6 +41,16 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path
     return results
 
 
+def test_a_step_that_is_larger_than_the_board_is_watched_while_it_pages(tmp_path: Path) -> None:
+    """What it trains is copied to storage after the step."""
+    words = ("--model", "digits", "--batch", "8", "--blocks", "1", "--storage-budget-mib", "64")
+    assert cli.main(["profile", *DEVICE, *words, "--results", str(tmp_path)]) == 0
+    profile = read_yaml(tmp_path / "profiles" / "emulated-m3-sd.yaml", DeviceProfile)
+    (watched,) = profile.step_costs
+    assert all("of RAM" in sitting.schedule for sitting in watched.sittings)
+    assert all(place.time_s.median > 0 for place in watched.places)
+
+
 @pytest.fixture
 def say(profiled: Path, capsys: pytest.CaptureFixture[str]) -> Say:
     """Run a command on the profiled board and return its document."""
