@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,13 +149,19 @@ def planned(problem: Problem, workspace_bytes: Mapping[OpSpec, int]) -> Planned:
 
 
 class Twin:
-    """This computer with the arithmetic of both boards, which is the same, and their plans."""
+    """This computer with the arithmetic of both boards, which is the same, and their plans.
 
-    def __init__(self, stack: ExitStack) -> None:
+    It pages to a directory of its own, which no other test uses meanwhile.
+    """
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
         here = [host_twin(load_description(problem.device)) for problem in PROBLEMS]
         assert here[0].toolchain == here[1].toolchain
+        assert here[0].storage is not None
+        storage = here[0].storage.model_copy(update={"path": str(directory)})
+        twin = here[0].model_copy(update={"storage": storage})
         specs = [spec for problem in PROBLEMS for spec in problem.step.distinct_specs]
-        self.session = stack.enter_context(open_replay(here[0], specs, self._plans, ignore))
+        self.session = stack.enter_context(open_replay(twin, specs, self._plans, ignore))
 
     def _plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
         self.planned = [planned(problem, workspace_bytes) for problem in PROBLEMS]
@@ -194,9 +201,9 @@ class Training:
 
 
 @pytest.fixture(scope="module")
-def twin(own_boards: None) -> Iterator[Twin]:
+def twin(own_boards: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
     with ExitStack() as stack:
-        yield Twin(stack)
+        yield Twin(stack, tmp_path_factory.mktemp("twin"))
 
 
 @pytest.fixture(scope="module", params=range(len(PROBLEMS)), ids=["card", "flash"])
