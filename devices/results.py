@@ -22,7 +22,7 @@ class Results:
 
     @property
     def networks(self) -> Path:
-        """Networks that were exported from their source, each ``SOURCE/FILE.FUNCTION.pt2``."""
+        """Networks that were exported from their source, ``FILE.FUNCTION.pt2`` in a directory of each source."""
         return self.root / "networks"
 
     @property

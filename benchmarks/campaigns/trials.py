@@ -92,8 +92,10 @@ class Bench:
         return [read_json(path, Trial) for path in self._records(subject)]
 
     def compared_in_pairs(self, subject: Subject) -> list[CampaignComparison]:
-        """Comparisons of the first trial's campaign with the second's, the third's with the
-        fourth's, and so on: between the campaigns of a pair nothing differs but the time."""
+        """Compare the campaigns of the first and second trial, of the third and fourth, and so on.
+
+        The campaigns of a pair differ in nothing but their seeds and when they ran.
+        """
         names = [record.stem for record in self._records(subject)]
         return [
             self._compare(first, second)
@@ -111,7 +113,7 @@ class Bench:
         self._copy_schedules(_first_name(subject), name)
         done_before = self._replays(name)
         began_s = time.monotonic()
-        self._command("run", str(file), "--jobs", "1")
+        self._call("campaign", "run", str(file), "--jobs", "1")
         call_s = time.monotonic() - began_s
         kernels = {self._read(each).design.kernels_sha256 for each in (name, _first_name(subject))}
         if len(kernels) > 1:
@@ -124,8 +126,10 @@ class Bench:
         return True
 
     def commands_s(self, subject: Subject) -> float:
-        """What a replay of a trial takes as a command of its own, ``run``: the median of calls that
-        take turns between the two schedules. It is measured once, and kept in the folder."""
+        """Median seconds of the command ``run`` for one replay of a trial.
+
+        It is called for the two schedules in turn, once for the folder, which keeps the seconds.
+        """
         record = self._folder / "commands" / f"{subject.board}.json"
         if not record.is_file():
             budgets = {_WHOLE, self._budget(subject)}
@@ -163,7 +167,7 @@ class Bench:
         name = _first_name(subject)
         if not (self._results.campaigns / name / "tables").is_dir():
             file = self._file(subject, name, (_WHOLE, *subject.budgets), 1, 0)
-            self._command("run", str(file), "--jobs", "1")
+            self._call("campaign", "run", str(file), "--jobs", "1")
         times: dict[str, float] = {}
         for result in self._read(name).cells:
             if result.solved is not None and result.solved.time_s is not None:
@@ -215,33 +219,37 @@ class Bench:
                 shutil.copy(cell / file, after / "cells" / cell.name / file)
 
     def _replay_s(self, subject: Subject, schedule: Path) -> float:
-        words = ("--schedule", schedule, "--device", subject.board, "--steps", str(subject.steps))
+        words = (
+            "--schedule",
+            str(schedule),
+            "--device",
+            subject.board,
+            "--steps",
+            str(subject.steps),
+        )
         out = self._folder / "commands" / subject.board
         began_s = time.monotonic()
-        subprocess.run(
-            [sys.executable, cli.__file__, "run", *words, "--out", out],
-            capture_output=True,
-            timeout=_CALL_S,
-            check=True,
-        )
+        self._call("run", *words, "--out", str(out))
         return time.monotonic() - began_s
 
-    def _command(self, *words: str, allowed: Sequence[int] = (0,)) -> str:
-        """What a command of ``campaign`` prints."""
+    def _call(self, *words: str, allowed: Sequence[int] = (0,)) -> str:
+        """What a command prints."""
         done = subprocess.run(
-            [sys.executable, cli.__file__, "campaign", *words, "--results", self._results.root],
+            [sys.executable, cli.__file__, *words, "--results", self._results.root],
             capture_output=True,
             text=True,
             timeout=_CALL_S,
             check=False,
         )
         if done.returncode not in allowed:
-            raise SystemExit(f"campaign {' '.join(words)} failed: {done.stderr or done.stdout}")
+            raise SystemExit(f"{' '.join(words)} failed: {done.stderr or done.stdout}")
         return done.stdout
 
     def _compare(self, first: str, second: str) -> CampaignComparison:
         codes = (ExitCode.DONE, ExitCode.WORSE)
-        stated = json.loads(self._command("compare", first, second, "--json", allowed=codes))
+        stated = json.loads(
+            self._call("campaign", "compare", first, second, "--json", allowed=codes)
+        )
         return CampaignComparison.model_validate(stated)
 
     def _records(self, subject: Subject) -> list[Path]:

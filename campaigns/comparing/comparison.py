@@ -60,11 +60,11 @@ class Control(StrictModel):
 class CampaignComparison(StrictModel):
     """Comparison of two campaigns, or of two levels (``campaign-comparison/1``).
 
-    ``differences`` says in what the sides differ. ``began`` are the times at which the replays of
-    the sides began, absent if both are of one campaign, whose repetitions run them close together,
-    or have none. ``left_out`` are cells of either side that could
+    ``differences`` says in what the sides differ. ``left_out`` are cells of either side that could
     not be compared, with the reason. All intervals of ``cells`` and ``overall`` hold together with
-    the ``confidence``, and so do those of ``controls``.
+    the ``confidence``, and so do those of ``controls``. Where the sides are of two campaigns,
+    ``began`` is when the first replay of each did: what changed on a board in between is in no
+    interval.
     """
 
     schema_: Annotated[Literal["campaign-comparison/1"], Field(alias="schema")] = (
@@ -132,12 +132,11 @@ def _began(first: Side, second: Side) -> tuple[str, str] | None:
     """When the replays of two campaigns began; None for levels of one, and without replays."""
     if first.results.directory.path.resolve() == second.results.directory.path.resolve():
         return None
-    began = [
-        min(replay.circumstances.started for result in side.cells for replay in result.repetitions)
+    before, after = (
+        [replay.circumstances.started for result in side.cells for replay in result.repetitions]
         for side in (first, second)
-        if any(result.repetitions for result in side.cells)
-    ]
-    return (began[0], began[1]) if len(began) == len((first, second)) else None
+    )
+    return (min(before), min(after)) if before and after else None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,12 @@
 """Relative shift between paired measurements, with its interval and what could have been seen.
 
 Logarithms of the ratios are taken as normal with an unknown variance (Student's t). A repetition
-runs all cells within a short time of each other, so that the two members of a pair share what is
-slow to change: temperature, background load, the state of a card. Intervals of several comparisons
-hold together with the stated confidence (Bonferroni): of comparisons between equal things, at most
-5 % raise any alarm.
+runs all cells of a campaign within a short time of each other, so that the two members of a pair
+share what is slow to change: temperature, background load, the state of a card. Pairs of two
+campaigns do not share it, and what changes between the campaigns is in no interval.
+
+Intervals of several comparisons hold together with the stated confidence (Bonferroni): of
+comparisons between equal things within a campaign, at most 5 % raise any alarm.
 """
 
 from __future__ import annotations

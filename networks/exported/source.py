@@ -74,7 +74,8 @@ def exported(word: str, folder: Path) -> str:
 
 
 def _place(source: Path) -> str:
-    """Name of the directory for the exports of a file, so that files of one name have two."""
+    """Name of a directory for the exports of this file: another file of the same name has another
+    directory."""
     return hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:8]
 
 

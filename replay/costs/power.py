@@ -35,7 +35,7 @@ def power_factors(
     for step in steps:
         known = [
             (span, power_w)
-            for span, power_w in zip(step.spans[: len(powers_w)], powers_w, strict=True)
+            for span, power_w in zip(step.spans[: len(plan.actions)], powers_w, strict=True)
             if power_w is not None
         ]
         expected_j = math.fsum(span.time_s * power_w for span, power_w in known)

@@ -42,7 +42,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path
 
 
 def test_a_step_that_is_larger_than_the_board_is_watched_while_it_pages(tmp_path: Path) -> None:
-    """What it trains is copied to storage after the step."""
+    """The plan of such a step ends with copies of the trained values to storage."""
     words = ("--model", "digits", "--batch", "8", "--blocks", "1", "--storage-budget-mib", "64")
     assert cli.main(["profile", *DEVICE, *words, "--results", str(tmp_path)]) == 0
     profile = read_yaml(tmp_path / "profiles" / "emulated-m3-sd.yaml", DeviceProfile)
