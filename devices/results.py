@@ -22,7 +22,8 @@ class Results:
 
     @property
     def networks(self) -> Path:
-        """Networks that were exported from their source, ``FILE.FUNCTION.pt2`` in a directory of each source."""
+        """Networks that were exported from their source: ``FILE.FUNCTION.pt2`` in a directory of
+        each source file."""
         return self.root / "networks"
 
     @property
