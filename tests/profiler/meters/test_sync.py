@@ -196,7 +196,12 @@ def test_a_gpio_line_gives_clock_offset_rate_and_energy(
     trace = trace_of(capture, GpioSynchroniser(3), block)
     for (length_s, power_w, _), window_ns in zip(windows, block.windows_ns, strict=True):
         true_j = power_w * length_s * (1 + clocks.error)
-        leeway_j = 2 * clock.uncertainty_s * max(power_w, IDLE_W) + 1e-3 * true_j
+        # Either end is off by the clock's uncertainty at most; power that is linear between means
+        # of periods puts a quarter of a period of the step in power on the wrong side of it at
+        # most (where a period's middle lies on the step).
+        misplaced_j = clock.uncertainty_s * max(power_w, IDLE_W)
+        smoothed_j = capture.period_s / 4 * abs(power_w - IDLE_W)
+        leeway_j = 2 * (misplaced_j + smoothed_j) + 1e-3 * true_j
         reading = trace.energy_j(*window_ns)
         if clock.uncertainty_s > 0.01 * length_s * (1 - 3e-3):
             continue  # the window may be void: too short for this instrument
