@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import product
 from typing import TYPE_CHECKING
 
 from commands.command import Command
@@ -29,13 +28,13 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 
 def _measure(options: MeasureOptions, console: Console) -> int:
+    from commands.profile.subjects import steps_to_measure
     from commands.profile.summary import announce, announce_sweep, announce_watching, summarise
     from commands.wording import say_remark
     from devices.claims.claim import sole_writer
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
-    from networks.exported import exported
-    from networks.models import build_model, profiled_network
+    from networks.models import profiled_network
     from networks.training.codecs import specs_in_all_forms
     from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
@@ -46,23 +45,11 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
-    if options.slices:  # parts have the values of whole layers with the kernels' own products only
+    if any(options.slices):
+        # Parts have the values of whole layers with the kernels' own products only.
         description = description.with_matmul("in-tree")
-    models = [exported(word, options.results.networks) for word in options.models]
-    subjects = list(product(models, options.slices or (None,)))
-    steps = [
-        build_model(
-            name,
-            options.batch,
-            options.optimizer,
-            loss=options.loss,
-            train=options.train,
-            accumulate=options.accumulate,
-            lora=options.lora,
-            slices=slices,
-        )
-        for name, slices in subjects
-    ]
+    subjects = list(steps_to_measure(options, description, console))
+    steps = [step for _, step in subjects]
     for step in steps:
         say_remark(console, step)
     specs = [spec for step in steps for spec in specs_in_all_forms(step)]
@@ -78,9 +65,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
     out = options.out or options.results.profiles / f"{description.name}.yaml"
-    networks = [
-        profiled_network(name, step) for (name, _), step in zip(subjects, steps, strict=True)
-    ]
+    networks = [profiled_network(name, step) for name, step in subjects]
     with sole_writer(out), alone_with(description):
         # Runs were kept under campaigns once; one that was interrupted there goes on.
         places = (options.results.runs, options.results.campaigns)

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 class MeasureOptions:
     """Measure each operation of ``models`` by itself.
 
-    ``slices`` are limits of parts; without any, all layers are whole.
+    ``slices`` are limits of parts, None those of whole layers; without any, layers of a
+    microcontroller are in the slices that ``solve`` will offer, and all others are whole.
     ``additivity``: measure the whole training step of the first model too, and watch those of all.
     ``general_s``: seconds of measuring shapes for a model of any network's costs; None for none.
     """
@@ -46,7 +47,7 @@ class MeasureOptions:
     train: tuple[str, ...] | None
     accumulate: int
     lora: str | None
-    slices: tuple[Slices, ...]
+    slices: tuple[Slices | None, ...]
     measuring: ProfileOptions
     additivity: bool
     general_s: float | None
@@ -145,6 +146,10 @@ def _changed(namespace: Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name in changed]
 
 
+def _slices(text: str) -> Slices | None:
+    return None if text == "none" else slices(text)
+
+
 def add_options(parser: ArgumentParser) -> None:
     """Add the options of ``profile``."""
     add_json(parser)
@@ -167,12 +172,13 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--slices",
-        type=slices,
+        type=_slices,
         action="append",
-        metavar="BYTES[:BYTES]",
+        metavar="BYTES[:BYTES]|none",
         help="measure the operations on parts of at most so many bytes of a weight, such as 64KiB,"
-        " and of an activation (64KiB:16KiB),"
-        " in place of those on larger weights; may be repeated (no parts)",
+        " and of an activation (64KiB:16KiB), in place of those on larger weights; none: whole"
+        " layers; may be repeated (a microcontroller: whole layers and parts, as solve will use"
+        " them in its RAM; others: none)",
     )
     parser.add_argument(
         "--refine",

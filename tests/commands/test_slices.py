@@ -212,6 +212,40 @@ def test_the_step_in_slices_is_watched(tmp_path: Path) -> None:
     assert {place.op for place in watched.places} == {op.name for op in step.ops}
 
 
+def test_a_microcontroller_is_profiled_in_the_slices_that_solve_will_offer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("profile", "--device", "emulated-m3-sd", "--model", "digits", "--batch", "8")
+    said = {}
+    for slices in ((), ("--slices", "none"), ("--slices", "9KiB"), ("--batch", "1")):
+        assert command(tmp_path, *words, *slices, "--dry-run") == 0
+        said[slices] = capsys.readouterr().err
+    assert "digits is also measured in slices of 8.16 KiB:8.16 KiB" in said[()]
+    assert not any("slices of" in each for slices, each in said.items() if slices)
+    assert "54 distinct operations" in said["--slices", "none"]
+    assert "54 distinct operations" not in said[()]
+
+
+@pytest.mark.emulated
+def test_what_solve_offers_on_a_microcontroller_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The weights of ``linear`` alone take four times the RAM of the board."""
+    words = ("--device", "emulated-m3-sd", "--model", "linear", "--blocks", "1")
+    assert command(tmp_path, "profile", *words, "--no-additivity") == 0
+    assert "linear is only measured in slices of" in capsys.readouterr().err
+    model = ("--model", "linear", "--parameters-in", "storage", "--time-limit", "20")
+    solve = ("solve", "--profile", "emulated-m3-sd", *model, "--out", "s.json", "--json")
+    assert command(tmp_path, *solve) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["slicings"]) == 2
+    assert "predicted_operations" not in document
+    run = ("run", "--device", "emulated-m3-sd", "--schedule", "s.json", "--steps", "1")
+    assert command(tmp_path, *run, "--out", "run") == 0
+    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    assert all(check.identical for check in report.values)
+
+
 def test_a_sweep_solves_every_size_of_slices(tmp_path: Path) -> None:
     words = ("sweep", "--profile", "m4", "--model", "linear", "--slices", "32KiB", "64KiB")
     words += ("--ram-budgets", "100%", "--time-limit", "5", "--no-baselines", "--out", "sweep")

@@ -7,7 +7,10 @@ import pytest
 from devices.profile import Build, DeviceProfile
 from devices.published import load_published
 from devices.quantities import Slices
+from devices.signatures.tiles import KernelBuild
+from networks.kinds import Place
 from networks.models import build_model
+from networks.training.step import TrainingStep
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
@@ -16,11 +19,13 @@ from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.schedule import Budget, EndedBy, Schedule
 from solver.referee.referee import replay
 from solver.requests.choice import cheapest
+from solver.requests.foreseen import foreseen_slices
 from solver.requests.slicing import with_slices
 from solver.requests.subjects import SolveSubject
 from solver.solving.solving import solve_graph
 from tests.support.graphs.profiles import made_up_profile
 
+SMALL = KernelBuild(4, is_small=True)
 QUICK = SolverOptions(threads=1, time_limit_s=5.0)
 
 
@@ -72,6 +77,17 @@ def whole_layers(profile: DeviceProfile | None = None) -> SolveSubject:
     return SolveSubject(cost_graph(STEP, profile).graph, profile, step=STEP)
 
 
+def measured_on_a_microcontroller(step: TrainingStep) -> DeviceProfile:
+    """A profile of the step's operations in whole layers, with the workspaces of small tiles."""
+    workspaces = {spec.key: spec.workspace_bytes(SMALL) for spec in step.distinct_specs}
+    made_up = made_up_profile(list(step.distinct_specs))
+    operations = [
+        each.model_copy(update={"workspace_bytes": workspaces[each.op]})
+        for each in made_up.operations
+    ]
+    return made_up.changed(operations=operations)
+
+
 def slices_of(subjects: tuple[SolveSubject, ...]) -> list[Slices | None]:
     return [each.slices for each in subjects]
 
@@ -113,14 +129,7 @@ def test_slices_are_left_out_where_they_cannot_pay_or_were_not_measured() -> Non
     with_blas = whole_layers(profile.changed(build=build))
     assert slices_of(with_slices((with_blas,), barely, print)) == [None]
     said: list[str] = []
-    planned = {op.name: op.workspace_bytes for op in whole.graph.ops}
-    workspaces = {op.spec.key: planned[op.name] for op in STEP.ops}
-    made_up = made_up_profile(list(STEP.distinct_specs))
-    operations = [
-        each.model_copy(update={"workspace_bytes": workspaces[each.op]})
-        for each in made_up.operations
-    ]
-    measured = whole_layers(made_up.changed(operations=operations))
+    measured = whole_layers(measured_on_a_microcontroller(STEP))
     budget = Budget(ram_bytes=2 * least_ram_bytes(measured.graph)[0])
     assert slices_of(with_slices((measured,), budget, said.append)) == [None]
     assert "profile --slices" in said[0]
@@ -130,6 +139,34 @@ def test_slices_are_left_out_where_they_cannot_pay_or_were_not_measured() -> Non
     peak_bytes = replay(kept.graph, keep_everything(kept.graph)).peak_bytes
     assert peak_bytes < 3 * least_ram_bytes(kept.graph)[0]
     assert slices_of(with_slices((kept,), Budget(ram_bytes=peak_bytes), print)) == [None]
+
+
+@pytest.mark.parametrize("multiple", [0.6, 1.01, 2, 2.9, 3.1])
+@pytest.mark.parametrize("home", ["ram", "storage"])
+def test_foreseen_slices_are_those_that_are_offered_after_measuring(
+    home: Place, multiple: float
+) -> None:
+    step = build_model("digits", 8, parameters_in=home)
+    profile = measured_on_a_microcontroller(step)
+    measured = SolveSubject(cost_graph(step, profile).graph, profile, step=step)
+    budget = Budget(ram_bytes=int(multiple * least_ram_bytes(measured.graph)[0]))
+    said: list[str] = []
+    offered = with_slices((measured,), budget, said.append)
+    foreseen = foreseen_slices((step,), budget.ram_bytes)
+    if multiple > 3:
+        assert foreseen == (None,)
+    elif multiple > 1:
+        whole, *slices = foreseen
+        assert whole is None
+        assert any(f"profile --slices {each.stated}'" in said[0] for each in slices if each)
+    else:
+        assert None not in foreseen
+        assert set(slices_of(offered)) <= set(foreseen)
+    assert len(set(foreseen)) == len(foreseen)
+
+
+def test_nothing_is_foreseen_where_no_slices_fit() -> None:
+    assert foreseen_slices((STEP,), 1024) == ()
 
 
 @pytest.mark.parametrize(

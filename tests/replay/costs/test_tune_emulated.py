@@ -42,13 +42,18 @@ def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path
 
 
 def test_a_step_that_is_larger_than_the_board_is_watched_while_it_pages(tmp_path: Path) -> None:
-    """The plan of such a step ends with copies of the trained values to storage."""
+    """The plan of such a step ends with copies of the trained values to storage.
+
+    The step is watched in whole layers and in the slices that are offered for this board.
+    """
     words = ("--model", "digits", "--batch", "8", "--blocks", "1", "--storage-budget-mib", "64")
     assert cli.main(["profile", *DEVICE, *words, "--results", str(tmp_path)]) == 0
     profile = read_yaml(tmp_path / "profiles" / "emulated-m3-sd.yaml", DeviceProfile)
-    (watched,) = profile.step_costs
-    assert all("of RAM" in sitting.schedule for sitting in watched.sittings)
-    assert all(place.time_s.median > 0 for place in watched.places)
+    whole, sliced = profile.step_costs
+    assert (whole.network.slices is None, sliced.network.slices is None) == (True, False)
+    for watched in (whole, sliced):
+        assert all("of RAM" in sitting.schedule for sitting in watched.sittings)
+        assert all(place.time_s.median > 0 for place in watched.places)
 
 
 @pytest.fixture
