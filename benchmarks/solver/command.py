@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +45,17 @@ class CommandRun:
 
 def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ()) -> CommandRun:
     """Solve the graph in a file. ``limit_s`` includes an allowance for start-up."""
+    path = str(graph.absolute())
+    limit = f"{max(1.0, limit_s - START_UP_S):g}"
+    run = run_solve(("--graph", path, "--ram-budget", budget, "--time-limit", limit, *options))
+    return replace(run, message=run.message.replace(path, graph.name))
+
+
+def run_solve(options: Sequence[str]) -> CommandRun:
+    """Run ``cli.py solve`` with these options."""
     with tempfile.TemporaryDirectory() as directory:
-        command = [
-            *(sys.executable, "cli.py", "solve", "--json", "--graph", str(graph.absolute())),
-            *("--ram-budget", budget, "--out", f"{directory}/schedule.json"),
-            *("--time-limit", f"{max(1.0, limit_s - START_UP_S):g}", *options),
-        ]
+        command = [sys.executable, "cli.py", "solve", "--json", *options]
+        command += ["--out", f"{directory}/schedule.json"]
         printed, errors = Path(directory, "printed"), Path(directory, "errors")
         began = time.monotonic()
         with printed.open("wb") as out, errors.open("wb") as err:
@@ -60,7 +65,6 @@ def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ())
         seconds = time.monotonic() - began
         text = printed.read_text()
         message = (errors.read_text().strip().splitlines() or [""])[-1]
-        message = message.replace(str(graph.absolute()), graph.name)
     schedule = json.loads(text) if text else None
     return CommandRun(schedule, seconds, usage.ru_maxrss * 1024, message)
 
