@@ -12,6 +12,7 @@ from benchmarks.slices.calls import Caller
 from benchmarks.slices.layers import Layer, Piece
 from benchmarks.slices.operands import Operands
 from devices.description import DeviceDescription, load_description
+from devices.operation import OpSpec
 from profiler.run.options import ProfileOptions
 from profiler.run.run import profile_device
 from tests.support.onboard.kernels import KernelLibrary
@@ -65,16 +66,20 @@ class EmulatedBoard:
         layer: Layer,
         contestants: Sequence[Sequence[Piece]],
     ) -> tuple[float, list[float]]:
-        self._profiles += 1
         specs = list(dict.fromkeys(piece.spec for pieces in contestants for piece in pieces))
-        options = ProfileOptions(blocks=1, min_window_s=1e-3, idle_s=1e-2, storage=False)
-        directory = self._directory / f"{self._profiles} {layer.name}"
-        profile = profile_device(self._description, specs, None, options, directory)
-        taken_s = {spec: profile.by_spec[spec].warm.time_s.median for spec in specs}
+        taken_s = self.seconds(specs, layer.name)
         whole_s, *others_s = (
             sum(taken_s[piece.spec] for piece in pieces) for pieces in contestants
         )
         return whole_s, [each / whole_s for each in others_s]
+
+    def seconds(self, specs: Sequence[OpSpec], name: str) -> dict[OpSpec, float]:
+        """Time of each operation. The trials are kept under ``name``."""
+        self._profiles += 1
+        options = ProfileOptions(blocks=1, min_window_s=1e-3, idle_s=1e-2, storage=False)
+        directory = self._directory / f"{self._profiles} {name}"
+        profile = profile_device(self._description, specs, None, options, directory)
+        return {spec: profile.by_spec[spec].warm.time_s.median for spec in specs}
 
 
 def _with_external_ram(description: DeviceDescription) -> DeviceDescription:
