@@ -29,6 +29,7 @@ from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
 from devices.description import DeviceDescription, load_description
+from solver.problem.quantities import parse_slices
 
 
 def main() -> None:
@@ -42,6 +43,7 @@ def main() -> None:
     accuracy = kinds.add_parser("accuracy", parents=[parent], allow_abbrev=False)
     accuracy.add_argument("--model", nargs="+", default=["resnet8", "dscnn", "resnet18_cifar"])
     accuracy.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    accuracy.add_argument("--slices", type=parse_slices, help="layers in parts (64KiB:64KiB)")
     accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
     accuracy.set_defaults(measure=_accuracy)
     methods = kinds.add_parser("methods", parents=[parent], allow_abbrev=False)
@@ -65,9 +67,15 @@ def main() -> None:
 
 def _accuracy(arguments: argparse.Namespace) -> Page:
     description = load_description(arguments.device)
+    if arguments.slices is not None:  # a BLAS promises parts no bits of whole layers
+        description = description.with_matmul("in-tree")
     question = Question(
         description,
-        [Network(model, batch) for model in arguments.model for batch in arguments.batch],
+        [
+            Network(model, batch, arguments.slices)
+            for model in arguments.model
+            for batch in arguments.batch
+        ],
         arguments.share,
         arguments.steps,
         arguments.blocks,

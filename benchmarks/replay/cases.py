@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devices.description import DeviceDescription
-from devices.profile import DeviceProfile, ProfiledNetwork
-from networks.models import build_model
+from devices.profile import DeviceProfile
+from devices.quantities import Slices
+from networks.kinds import Place
+from networks.models import build_model, profiled_network
 from networks.training import TrainingStep
 from profiler.run.options import ProfileOptions
 from profiler.run.run import profile_device
@@ -29,13 +31,18 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Network:
-    """A model of the project with a batch size."""
+    """A model of the project with a batch size, its layers whole or in slices."""
 
     model: str
     batch: int
+    slices: Slices | None = None
 
     def __str__(self) -> str:
-        return f"{self.model}, batch {self.batch}"
+        of_slices = "" if self.slices is None else f", slices of {self.slices}"
+        return f"{self.model}, batch {self.batch}{of_slices}"
+
+    def step(self, parameters_in: Place = "ram") -> TrainingStep:
+        return build_model(self.model, self.batch, "sgd", parameters_in, slices=self.slices)
 
 
 @dataclass(frozen=True)
@@ -57,14 +64,13 @@ class Profiled:
 
     @property
     def peak_bytes(self) -> int:
-        step = build_model(self.network.model, self.network.batch)
-        return _peak_bytes(cost_graph(step, self.profile).graph)
+        return _peak_bytes(cost_graph(self.network.step(), self.profile).graph)
 
     def problem(self, share: float) -> Problem:
         budget_bytes = int(share * self.peak_bytes)
-        step = build_model(self.network.model, self.network.batch)
+        step = self.network.step()
         if _resident_bytes(step) > budget_bytes:
-            step = build_model(self.network.model, self.network.batch, parameters_in="storage")
+            step = self.network.step("storage")
         return Problem(step, cost_graph(step, self.profile).graph, budget_bytes)
 
 
@@ -75,17 +81,17 @@ def profiled(
 
     The files are deleted afterwards.
     """
-    step = build_model(network.model, network.batch)
-    progress(f"{network}: profiling {len(step.distinct_specs)} operations")
+    step = network.step()
+    progress(f"{network}: profiling {len(step.costed_specs)} operations")
     with tempfile.TemporaryDirectory() as directory:
         profile = profile_device(
             description,
-            step.distinct_specs,
+            step.costed_specs,
             unscheduled(step),
             ProfileOptions(blocks=blocks),
             Path(directory) / "trials",
         )
-    watched = ProfiledNetwork(model=network.model, batch=network.batch, optimizer="sgd")
+    watched = profiled_network(network.model, step)
     costs = watch_step(description, watched, profile, progress)
     return Profiled(network, with_step_costs(profile, costs))
 
