@@ -16,7 +16,7 @@ from solver.requests.subjects import SolveSubject
 
 _MICROCONTROLLER = "m4"
 """Published profile whose kernels have the small tiles of every microcontroller. Its costs do not
-matter: which slices are offered depends on sizes alone."""
+matter: slices are chosen by sizes alone."""
 
 
 def foreseen_slices(steps: Iterable[TrainingStep], ram_bytes: int) -> tuple[Slices | None, ...]:
@@ -35,11 +35,15 @@ def foreseen_slices(steps: Iterable[TrainingStep], ram_bytes: int) -> tuple[Slic
     return tuple(sorted(found, key=lambda slices: slices is not None))
 
 
+def _unsaid(_sentence: str) -> None:
+    pass
+
+
 def _offered(step: TrainingStep, budget: Budget) -> Iterator[Slices | None]:
     """Slices in which the step fits that are offered for it, without and with codecs."""
     profile = load_published(_MICROCONTROLLER)
     plain = (SolveSubject(cost_graph(step, profile).graph, profile, step=step),)
     for asked in (plain, with_offered_codecs(plain, budget)):
-        for subject in with_slices(asked, budget, lambda _sentence: None):
+        for subject in with_slices(asked, budget, _unsaid, compare_costs=False):
             if least_ram_bytes(subject.graph)[0] <= budget.ram_bytes:
                 yield subject.slices

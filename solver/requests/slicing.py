@@ -15,8 +15,10 @@ from networks.training.codecs import with_codecs
 from networks.training.network import NetworkError
 from networks.training.slicing import sliced
 from solver.constructed import keep_everything
+from solver.constructed.greedy import greedy_schedule
 from solver.costing.costing import CostingError
 from solver.problem.footprint import least_ram_bytes
+from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.referee import replay
 from solver.requests.subjects import SolveSubject
@@ -35,7 +37,11 @@ _MOST_TIMES = 2
 
 
 def with_slices(
-    subjects: Iterable[SolveSubject], budget: Budget, say: Callable[[str], None]
+    subjects: Iterable[SolveSubject],
+    budget: Budget,
+    say: Callable[[str], None],
+    *,
+    compare_costs: bool = True,
 ) -> tuple[SolveSubject, ...]:
     """Replace each step that needs slices by the same step in slices, or add them to it.
 
@@ -47,9 +53,11 @@ def with_slices(
 
     After a step whose largest operation takes more than a third of the budget, the step in slices
     of a quarter of that operation is added, with codecs if these are offered too. It is not added
-    if it has more than twice the operations, if the step keeps everything, if the number of parts
-    of the batch is searched as well, if its values may differ in the last bits, by a BLAS, or if
-    whole layers were measured and parts not.
+    if it has more than twice the operations, if it cannot need less energy, if the step keeps
+    everything, if the number of parts of the batch is searched as well, if its values may differ in
+    the last bits, by a BLAS, or if whole layers were measured and parts not.
+
+    Without ``compare_costs``, slices are added whatever they cost: sizes alone decide.
     """
     given = tuple(subjects)
     fits = [_needed(each, budget)[0] <= budget.ram_bytes for each in given]
@@ -62,7 +70,7 @@ def with_slices(
         elif subject.parts not in parts:
             found.extend(_instead(subject, budget, say))
     if fitting and len({each.parts for each in given}) == 1:
-        found.extend(_besides(fitting[-1], budget, say))
+        found.extend(_besides(fitting[-1], budget, say, compare_costs=compare_costs))
     return tuple(found)
 
 
@@ -99,7 +107,7 @@ def _instead(
 
 
 def _besides(
-    subject: SolveSubject, budget: Budget, say: Callable[[str], None]
+    subject: SolveSubject, budget: Budget, say: Callable[[str], None], *, compare_costs: bool
 ) -> Iterator[SolveSubject]:
     """Slices of a step that fits whole, if their largest operation is smaller."""
     needed, what = _needed(subject, budget)
@@ -116,6 +124,8 @@ def _besides(
         return
     if len(found.graph.ops) > _MOST_TIMES * len(subject.graph.ops):
         return
+    if compare_costs and _cannot_pay(found, subject, budget):
+        return
     if found.predicted and not subject.predicted:
         say(
             f"{what} takes {size(needed)} of {size(budget.ram_bytes)}: slices may need less energy,"
@@ -128,6 +138,16 @@ def _besides(
         f" large layers are solved in slices of {slices} besides (docs/slices.md)"
     )
     yield found
+
+
+def _cannot_pay(found: SolveSubject, whole: SolveSubject, budget: Budget) -> bool:
+    """Whether a schedule of whole layers is found at once that needs no more energy than the step
+    in slices with everything kept, than which none of its schedules needs less."""
+    actions = greedy_schedule(Problem(whole.graph, budget), thorough=False)
+    if actions is None:
+        return False
+    kept = replay(found.graph, keep_everything(found.graph), budget.covers)
+    return kept.energy_j >= replay(whole.graph, actions, budget.covers).energy_j
 
 
 def _of_all(size_bytes: int) -> Slices:
