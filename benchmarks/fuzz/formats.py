@@ -14,6 +14,7 @@ from benchmarks.fuzz import networks, onnx_files
 from benchmarks.fuzz.answers import take_answers
 from benchmarks.fuzz.mutation import Dump, made_input
 from benchmarks.fuzz.networks import GRAPH, WEIGHTS
+from campaigns.design.opening import open_campaign, shipped_names
 from devices.description import catalog_names, load_description
 from devices.documents import core_yaml
 from devices.documents.document import (
@@ -28,6 +29,7 @@ from devices.errors import JoulewrightError
 from devices.library import resolve_profile
 from devices.published import load_published, published_names
 from devices.replay import ReplayReport
+from devices.results import Results
 from networks.models import build_model
 from networks.training.step import TrainingStep
 from profiler.script.records import FIRST_LINE, parse_samples
@@ -142,6 +144,30 @@ def _sweeps() -> Sequence[str]:
     return [_as_json(SweepRecord(points=tuple(rows)))]
 
 
+@cache
+def _campaigns() -> Sequence[str]:
+    """The campaigns that come with the project, and one with most keys."""
+    files = [open_campaign(name, Results(Path())).file for name in shipped_names()]
+    return [*map(_as_json, files), json.dumps(_ALL_KEYS)]
+
+
+_ALL_KEYS = {
+    "schema": "campaign/1",
+    "name": "all",
+    "boards": [{"device": "local", "tags": ["linux"]}, {"profile": "m4"}],
+    "conditions": [{"name": "as-described"}, {"name": "o2", "flags": ["-O2"]}],
+    "networks": [{"model": "linear", "train": ["bias"]}, {"model": "digits", "label": "d"}],
+    "batches": [1, 2],
+    "ram_budgets": ["50%", "8MiB"],
+    "deadlines": ["none", "1.5x"],
+    "methods": [{"method": "joulewright", "slices": "64KiB", "codecs": "all"}, "dtr"],
+    "exclude": [{"methods": ["dtr"], "batches": [2]}],
+    "repetitions": 2,
+    "steps": 3,
+    "seed": 1,
+}
+
+
 def _dump_json(data: object) -> str:
     return json.dumps(data, ensure_ascii=False)
 
@@ -193,6 +219,11 @@ def _take_sweep(path: Path) -> None:
     record = SweepDirectory(path.parent, SolverOptions()).record
     record.table()
     _read_back(record, path)
+
+
+def _take_campaign(path: Path) -> None:
+    opened = open_campaign(str(path), Results(path.parent))
+    _read_back(opened.file, path)
 
 
 # --- records and frames of a board ----------------------------------------------------------------
@@ -270,6 +301,7 @@ FORMATS: Mapping[str, Format] = {
     "schedule/2": Format("schedule.json", _schedules, _dump_json, _take_schedule),
     "replay/1": Format("replay.json", _reports, _dump_json, _take_report),
     "sweep/1": Format("sweep.json", _sweeps, _dump_json, _take_sweep),
+    "campaign/1": Format("campaign.yaml", _campaigns, _dump_yaml, _take_campaign),
     "exported graph": _graph_of(networks.VIEWS),
     "exported compositions": _graph_of(networks.COMPOSITIONS),
     "exported weights": Format(
