@@ -149,12 +149,12 @@ def test_slices_that_cannot_need_less_energy_are_not_offered() -> None:
     assert slices_of(with_slices((whole,), budget, print)) == [None]
     _, besides = with_slices((whole,), budget, print, compare_costs=False)
     least_j = replay(besides.graph, keep_everything(besides.graph)).energy_j
-    found = solve_graph(whole.graph, budget, QUICK)
+    found = solve_graph(whole.graph, budget, SolverOptions(threads=1, gap=0.2))
     assert found.energy_j is not None
     assert found.energy_j < least_j
 
 
-@pytest.mark.parametrize("multiple", [0.6, 1.01, 2, 2.9, 3.1])
+@pytest.mark.parametrize("multiple", [0.6, 2, 3.1])
 @pytest.mark.parametrize("home", ["ram", "storage"])
 def test_foreseen_slices_are_those_that_are_offered_after_measuring(
     home: Place, multiple: float
@@ -179,7 +179,7 @@ def test_foreseen_slices_are_those_that_are_offered_after_measuring(
 
 
 def test_nothing_is_foreseen_where_no_slices_fit() -> None:
-    assert foreseen_slices((STEP,), 1024) == ()
+    assert foreseen_slices((STEP,), 3) == ()
 
 
 @pytest.mark.parametrize(
