@@ -29,7 +29,14 @@ from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
 from devices.description import DeviceDescription, load_description
+from devices.quantities import Slices
 from solver.problem.quantities import parse_slices
+
+_NETWORKS = (
+    *("resnet8:1", "resnet8:8", "dscnn:1", "dscnn:8", "digits:8", "digits:32", "mobilenet:1"),
+    *("mobilenet:8", "resnet18_cifar:1", "resnet18_cifar:8", "autoencoder:1", "autoencoder:8"),
+    "transformer:1",
+)
 
 
 def main() -> None:
@@ -41,8 +48,9 @@ def main() -> None:
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
     parent.add_argument("--steps", type=int, default=20, help="steps of each run")
     accuracy = kinds.add_parser("accuracy", parents=[parent], allow_abbrev=False)
-    accuracy.add_argument("--model", nargs="+", default=["resnet8", "dscnn", "resnet18_cifar"])
-    accuracy.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    accuracy.add_argument(
+        "--network", nargs="+", default=_NETWORKS, metavar="MODEL:BATCH", help="(%(default)s)"
+    )
     accuracy.add_argument("--slices", type=parse_slices, help="layers in parts (64KiB:64KiB)")
     accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
     accuracy.set_defaults(measure=_accuracy)
@@ -71,17 +79,18 @@ def _accuracy(arguments: argparse.Namespace) -> Page:
         description = description.with_matmul("in-tree")
     question = Question(
         description,
-        [
-            Network(model, batch, arguments.slices)
-            for model in arguments.model
-            for batch in arguments.batch
-        ],
+        [_network(word, arguments.slices) for word in arguments.network],
         arguments.share,
         arguments.steps,
         arguments.blocks,
         arguments.time_limit,
     )
     return accuracy_page(question, _versions(description), _report)
+
+
+def _network(word: str, slices: Slices | None) -> Network:
+    model, _, batch = word.partition(":")
+    return Network(model, int(batch or 1), slices)
 
 
 def _methods(arguments: argparse.Namespace) -> Page:
