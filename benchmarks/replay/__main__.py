@@ -52,6 +52,9 @@ def main() -> None:
         "--network", nargs="+", default=_NETWORKS, metavar="MODEL:BATCH", help="(%(default)s)"
     )
     accuracy.add_argument("--slices", type=parse_slices, help="layers in parts (64KiB:64KiB)")
+    accuracy.add_argument(
+        "--again", type=float, metavar="MINUTES", help="run every schedule again so much later"
+    )
     accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
     accuracy.set_defaults(measure=_accuracy)
     methods = kinds.add_parser("methods", parents=[parent], allow_abbrev=False)
@@ -84,6 +87,7 @@ def _accuracy(arguments: argparse.Namespace) -> Page:
         arguments.steps,
         arguments.blocks,
         arguments.time_limit,
+        None if arguments.again is None else 60 * arguments.again,
     )
     return accuracy_page(question, _versions(description), _report)
 

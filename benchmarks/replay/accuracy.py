@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Profiled, Progress, profiled, solved
@@ -26,6 +27,9 @@ _HEAD = (
     "predicted",
     "measured",
     "difference",
+    "again",
+    "difference",
+    "run to run",
     "ops alone",
     "arena, bytes",
     "touched, bytes",
@@ -42,6 +46,8 @@ Each network is profiled on `{device}` ({blocks} blocks), solved (at most {limit
   storage where they alone exceed it.
 - *Predicted*, *measured* and *difference* are those of the time of a step. *Ops alone* is the
   difference of the time in operations, without transfers, from steps watched action by action.
+- *Again* is the same schedule, run again{later}, with the difference from the same prediction. *Run
+  to run* is the difference of the two runs: what no prediction can know.
 - *Arena* is the RAM that was predicted, *touched* how much of it the board used.
 - *Values* are identical if the checksums of loss, gradients and everything that is kept equal those
   of the unscheduled step in every step.
@@ -60,6 +66,8 @@ class Question:
     steps: int
     blocks: int
     limit_s: float
+    again_s: float | None
+    """Seconds after which every schedule is run again; None for never."""
 
 
 @dataclass(frozen=True)
@@ -85,15 +93,27 @@ class Row:
     parameters_in: str
     expected: ExpectedStep
     replayed: Replayed
+    again: Replayed | None = None
 
     @property
     def measured_s(self) -> float:
-        times_s = [step.time_s for step in self.replayed.timed.sound_steps]
-        return median_interval(times_s, _SEED).median
+        return _step_s(self.replayed)
 
     @property
     def difference(self) -> float:
-        return self.measured_s / self.expected.time_s.median - 1
+        return self.measured_s / self.predicted_s - 1
+
+    @property
+    def difference_again(self) -> float | None:
+        return None if self.again is None else _step_s(self.again) / self.predicted_s - 1
+
+    @property
+    def run_to_run(self) -> float | None:
+        return None if self.again is None else _step_s(self.again) / self.measured_s - 1
+
+    @property
+    def predicted_s(self) -> float:
+        return self.expected.time_s.median
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -103,9 +123,12 @@ class Row:
             str(self.network),
             f"{self.share:.0%} ({size(self.expected.budget_bytes)})",
             self.parameters_in,
-            si(self.expected.time_s.median, "s"),
+            si(self.predicted_s, "s"),
             si(self.measured_s, "s"),
-            f"{100 * self.difference:+.1f} %",
+            _percent(self.difference),
+            "–" if self.again is None else si(_step_s(self.again), "s"),
+            _percent(self.difference_again),
+            _percent(self.run_to_run),
             self._difference_of_ops(),
             str(plan.arena_bytes),
             str(replayed.measured.counters.touched_bytes),
@@ -124,7 +147,7 @@ class Row:
             if action.schedule_index in computes:
                 predicted += computes[action.schedule_index].time_s.median
                 measured += statistics.median(span[number].time_s for span in spans)
-        return f"{100 * (measured / predicted - 1):+.1f} %"
+        return _percent(measured / predicted - 1)
 
     def _unscheduled_cells(self) -> tuple[str, str]:
         unscheduled = self.replayed.unscheduled
@@ -132,40 +155,86 @@ class Row:
             return "does not fit", "–"
         alone_s = statistics.median(step.time_s for step in unscheduled.sound_steps)
         once_s = sum(a.time_s.median for a in self.expected.actions if a.what == "compute")
-        added_s = self.expected.time_s.median - once_s
+        added_s = self.predicted_s - once_s
         return si(alone_s, "s"), f"{self.measured_s / (alone_s + added_s):.2f}"
 
 
+@dataclass
+class _Case:
+    """A schedule that was run, and can be run again."""
+
+    row: Row
+    subject: Subject
+    training: Training
+    ran_s: float
+
+    def run_again(self, after_s: float, progress: Progress) -> Row:
+        """Run it again, ``after_s`` seconds after the first time."""
+        left_s = self.ran_s + after_s - time.monotonic()
+        if left_s > 0:
+            progress(f"waiting for {left_s / 60:.0f} min")
+            time.sleep(left_s)
+        progress(f"{self.row.network}, {self.row.share:.0%}: running again")
+        again = replay_schedule(self.subject, self.training, self.row.predicted_s, progress)
+        return replace(self.row, again=again)
+
+
 def accuracy_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
+    found: list[_Case | Unsolved] = []
+    for case in _cases(question, progress):
+        progress(" | ".join((case.row if isinstance(case, _Case) else case).cells))
+        found.append(case)
     rows: list[Row | Unsolved] = []
-    for row in _rows(question, progress):
-        progress(" | ".join(row.cells))
-        rows.append(row)
-    sizes = [abs(row.difference) for row in rows if isinstance(row, Row)]
-    note = ""
-    if sizes:
-        note = (
-            f"The step time differs by {100 * statistics.median(sizes):.1f} % in the median of"
-            f" {len(sizes)} cases, and by {100 * max(sizes):.1f} % in the worst."
-        )
+    for case in found:
+        if isinstance(case, Unsolved):
+            rows.append(case)
+        elif question.again_s is None:
+            rows.append(case.row)
+        else:
+            rows.append(case.run_again(question.again_s, progress))
+            progress(" | ".join(rows[-1].cells))
+    again_s = question.again_s
     text = _TEXT.format(
         device=question.description.name,
         blocks=question.blocks,
         limit=question.limit_s,
         steps=question.steps,
+        later="" if again_s is None else f" {again_s / 60:.0f} min later, after all others",
     )
-    table = Table(_HEAD, [row.cells for row in rows], note=note)
+    table = Table(_HEAD, [row.cells for row in rows], note=_note(rows))
     return Page("How right the predictions are", text, [table], versions)
 
 
-def _rows(question: Question, progress: Progress) -> Iterator[Row | Unsolved]:
+def _note(rows: Sequence[Row | Unsolved]) -> str:
+    run = [row for row in rows if isinstance(row, Row)]
+    if not run:
+        return ""
+    note = "The step time differs " + _spread([row.difference for row in run])
+    later = [row.difference_again for row in run if row.difference_again is not None]
+    apart = [row.run_to_run for row in run if row.run_to_run is not None]
+    if later:
+        note += f" Run again, it differs {_spread(later)} The two runs differ {_spread(apart)}"
+    return note
+
+
+def _spread(differences: Sequence[float]) -> str:
+    sizes = [abs(each) for each in differences]
+    return (
+        f"by {100 * statistics.median(sizes):.1f} % in the median of {len(sizes)} cases, and by"
+        f" {100 * max(sizes):.1f} % in the worst."
+    )
+
+
+def _cases(question: Question, progress: Progress) -> Iterator[_Case | Unsolved]:
     for network in question.networks:
         known = profiled(question.description, network, question.blocks, progress)
         for share in question.shares:
-            yield _row(question, known, share, progress)
+            yield _case(question, known, share, progress)
 
 
-def _row(question: Question, known: Profiled, share: float, progress: Progress) -> Row | Unsolved:
+def _case(
+    question: Question, known: Profiled, share: float, progress: Progress
+) -> _Case | Unsolved:
     network, problem = known.network, known.problem(share)
     progress(f"{network}, {share:.0%}: solving")
     schedule = solved(problem, question.limit_s)
@@ -173,11 +242,18 @@ def _row(question: Question, known: Profiled, share: float, progress: Progress) 
         return Unsolved(network, share, schedule.status)
     progress(f"{network}, {share:.0%}: running")
     expected = expected_step(problem.graph, schedule)
+    subject = Subject(question.description, problem.step, problem.graph, schedule)
     batches = generated_batches(problem.step, _BATCHES * network.batch, _SEED)
-    replayed = replay_schedule(
-        Subject(question.description, problem.step, problem.graph, schedule),
-        Training(batches, question.steps, _SEED),
-        expected.time_s.median,
-        progress,
-    )
-    return Row(network, share, problem.step.parameters_in, expected, replayed)
+    training = Training(batches, question.steps, _SEED)
+    replayed = replay_schedule(subject, training, expected.time_s.median, progress)
+    row = Row(network, share, problem.step.parameters_in, expected, replayed)
+    return _Case(row, subject, training, time.monotonic())
+
+
+def _step_s(replayed: Replayed) -> float:
+    times_s = [step.time_s for step in replayed.timed.sound_steps]
+    return median_interval(times_s, _SEED).median
+
+
+def _percent(difference: float | None) -> str:
+    return "–" if difference is None else f"{100 * difference:+.1f} %"

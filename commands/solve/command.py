@@ -110,7 +110,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     if subject.predicted:
         document["predicted_operations"] = predicted_document(subject.predicted)
     if len(subjects) > 1:
-        document |= show_comparison(console, subjects, found)
+        document |= show_comparison(console, subjects, found, budget)
     for part in summary(schedule, kept, graph):
         if isinstance(part, str):
             console.result(part)

@@ -8,13 +8,16 @@ from typing import Any
 
 from commands.console import Console
 from devices.documents.readable import si, size
-from solver.problem.schedule import Schedule
+from solver.problem.schedule import Budget, Schedule
 from solver.requests.choice import bound_of_all_j
 from solver.requests.subjects import SolveSubject
 
 
 def show_comparison(
-    console: Console, subjects: Sequence[SolveSubject], found: Sequence[Schedule]
+    console: Console,
+    subjects: Sequence[SolveSubject],
+    found: Sequence[Schedule],
+    budget: Budget,
 ) -> dict[str, Any]:
     """Print the schedules of all ways to take the step, and return them for the document.
 
@@ -43,7 +46,7 @@ def show_comparison(
         of_codecs = {"codecs": True} if subject.codecs else {}
         ways.append({"parts": parts, **of_slices, **of_codecs, **figures})
     console.table(rows, right=(0, 1, 4, 5, 6))
-    bound_j = bound_of_all_j(subjects, found)
+    bound_j = bound_of_all_j(subjects, found, budget)
     if not 0 < bound_j < inf:
         return {_difference(subjects): ways}
     least = si(bound_j, "J")

@@ -80,7 +80,7 @@ class CrossingProgram:
         self._size = np.array(problem.size, float)
         self._footprint = [footprint_bytes(op, problem.size_of) for op in problem.graph.ops]
         self.unit = (problem.least_energy_j or self._dearest_page()) / _SCALE or 1.0
-        self.constant = problem.least_energy_j + problem.unavoidable_pages.energy_j
+        self.constant = problem.unavoidable_energy_j
         self.again: dict[int, int] = {}
         self.paged: dict[int, int] = {}
         self._add_columns()

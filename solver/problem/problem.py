@@ -159,6 +159,11 @@ class Problem:
         return math.fsum(op.energy_j for op in self.graph.ops)
 
     @cached_property
+    def unavoidable_energy_j(self) -> float:
+        """Energy of what every schedule does: each op once, and the unavoidable transfers."""
+        return self.least_energy_j + self.unavoidable_pages.energy_j
+
+    @cached_property
     def least_time_s(self) -> float:
         """Time of computing every op once, a lower bound for every schedule."""
         return math.fsum(op.time_s for op in self.graph.ops)

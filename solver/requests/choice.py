@@ -10,6 +10,7 @@ from math import inf
 
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Schedule
 from solver.requests.subjects import SolveSubject
 from solver.search.search import Progress
@@ -95,16 +96,27 @@ def _rank(schedule: Schedule) -> tuple[bool, float, int]:
     return has_none, float(f"{schedule.energy_j:.9g}"), written_bytes or 0
 
 
-def bound_of_all_j(subjects: Sequence[SolveSubject], found: Sequence[Schedule]) -> float:
+def bound_of_all_j(
+    subjects: Sequence[SolveSubject], found: Sequence[Schedule], budget: Budget
+) -> float:
     """Energy that no schedule undercuts, whichever way the step is taken.
 
     Args:
         subjects: The ways to take the step.
-        found: Their schedules; 0 is the bound of those that were not solved.
+        found: The schedules of the first of them, which were solved.
+        budget: Budget of all.
 
     Returns:
-        The least of the bounds for any order; infinite if no way has a schedule.
+        The least of the bounds for any order; infinite if no way has a schedule. Each is at least
+        the energy of what every schedule does.
     """
-    if len(found) < len(subjects):
-        return 0.0
-    return min(inf if s.status == "infeasible" else s.any_order_bound_j or 0.0 for s in found)
+    solved = dict(enumerate(found))
+
+    def bound_j(number: int, subject: SolveSubject) -> float:
+        schedule = solved.get(number)
+        if schedule is not None and schedule.status == "infeasible":
+            return inf
+        proven_j = 0.0 if schedule is None else schedule.any_order_bound_j or 0.0
+        return max(proven_j, Problem(subject.graph, budget).unavoidable_energy_j)
+
+    return min(bound_j(*each) for each in enumerate(subjects))

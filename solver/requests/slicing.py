@@ -141,13 +141,13 @@ def _besides(
 
 
 def _cannot_pay(found: SolveSubject, whole: SolveSubject, budget: Budget) -> bool:
-    """Whether a schedule of whole layers is found at once that needs no more energy than the step
-    in slices with everything kept, than which none of its schedules needs less."""
+    """Whether a schedule of whole layers is found at once that needs no more energy than what
+    every schedule in slices does: each op once, and the unavoidable transfers."""
     actions = greedy_schedule(Problem(whole.graph, budget), thorough=False)
     if actions is None:
         return False
-    kept = replay(found.graph, keep_everything(found.graph), budget.covers)
-    return kept.energy_j >= replay(whole.graph, actions, budget.covers).energy_j
+    needed_j = Problem(found.graph, budget).unavoidable_energy_j
+    return needed_j >= replay(whole.graph, actions, budget.covers).energy_j
 
 
 def _of_all(size_bytes: int) -> Slices:

@@ -72,7 +72,7 @@ class AutomaticSearch:
         self._options = options
         self._on_progress = on_progress
         self._deadline = deadline
-        least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
+        least_j = problem.unavoidable_energy_j
         self._claims = self._sums = Claims((Claim(least_j, problem.budget),))
         # The best schedule in any order, and the bound for all schedules that are searched.
         self._search = Search(problem, "energy", options, on_progress, bound=least_j)

@@ -59,7 +59,7 @@ def search_by_name(
         EngineFailed: The process of the engine failed, and no schedule was found.
     """
     name = options.formulation
-    least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
+    least_j = problem.unavoidable_energy_j
     build = _PROGRAMS.get(name, build_compact)
     search = Search(problem, "energy", options, on_progress, build, bound=least_j)
     for start in (keep_everything(problem.graph), *starts):
