@@ -1,7 +1,8 @@
 """Watch a network's training step on its board, in several sittings, for the costs in its places.
 
 The step runs as it is, where it fits into RAM, and as schedules with less RAM: those recompute, and
-put other ops before each op. A microcontroller whose RAM the step exceeds runs schedules only.
+put other ops before each op. A microcontroller whose RAM the step exceeds runs schedules only. A
+Linux board also runs one that pages, for what a transfer costs within a step.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,10 @@ _SHARES_OF_BOARD = (0.95, 0.8)
 A plan in the firmware of a microcontroller leaves a little less than the profiler's firmware does.
 """
 
+_SHARES_THAT_PAGE = (0.5, 0.7, 0.9, 0.97, 0.99)
+"""RAM of one more schedule on a Linux board, which pages and recomputes nothing: the smallest of
+these shares of the peak whose transfers the write budget allows."""
+
 _SOLVE_S = 5.0
 
 # Hexadecimal digits of the key of kept sittings.
@@ -78,7 +83,13 @@ class _Way:
     def words(self) -> str:
         if self.schedule is None:
             return "unscheduled"
-        return f"{self.schedule.budget.ram_bytes} bytes of RAM"
+        paging = ", paging" if self.written_bytes else ""
+        return f"{self.schedule.budget.ram_bytes} bytes of RAM{paging}"
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that a step writes to storage, without copies after it."""
+        return 0 if self.schedule is None else self.schedule.bytes_written_to_storage or 0
 
     @property
     def time_s(self) -> float:
@@ -95,8 +106,12 @@ class _Extent:
     steps: int
     written_bytes: int
 
-    def allows(self, written_bytes_a_step: int) -> bool:
-        return self.sittings * self.steps * written_bytes_a_step <= self.written_bytes
+    def steps_of(self, written_bytes_a_step: int) -> int:
+        """Steps of a sitting of a way that writes so much: fewer than of others, or none."""
+        if written_bytes_a_step == 0:
+            return self.steps
+        allowed = self.written_bytes // (self.sittings * written_bytes_a_step)
+        return 0 if allowed < FEWEST_STEPS else min(self.steps, allowed)
 
 
 @dataclass(frozen=True)
@@ -181,12 +196,20 @@ def watch_step(
         ReplayFailed: a step failed on the board.
         JoulewrightError: opening the board or the meter failed.
     """
-    ways = _ways(network, profile, _can_page(description, profile), progress)
+    can_page = _can_page(description, profile)
+    ways = _ways(network, profile, can_page, progress)
     if not ways:
         raise MeasurementInvalid(
             f"{description.name}: no schedule of {network.model} was found within"
             f" {profile.board.usable_bytes} bytes of RAM"
         )
+    if ways and can_page and _may_page_besides(description):
+        count = len(ways) + 1
+        steps = FEWEST_STEPS * -(-SITTINGS // count)
+        # Half: what a step writes is copied after it, in part.
+        most_bytes = storage_budget_bytes // count // steps // 2
+        if not any(0 < way.written_bytes <= most_bytes for way in ways):
+            ways += _that_pages(ways[0], most_bytes, progress)
     sittings: list[WatchedSitting] = []
     # A microcontroller has room for one plan.
     groups = [[way] for way in ways] if description.firmware is not None else [ways]
@@ -258,12 +281,13 @@ def _sittings(
     with opened as session:
         for number, index in missing:
             way, plan = ways[index], session.plans[index]
-            if not extent.allows(written_bytes_a_step(plan, description)):
+            steps = extent.steps_of(written_bytes_a_step(plan, description))
+            if steps == 0:
                 continue
-            progress(f"watching {extent.steps} steps, {way.words}")
+            progress(f"watching {steps} steps, {way.words}")
             # Also where an interrupted watch goes on, each sitting has a seed of its own.
             seed = first_seed + number * len(ways) + index
-            steps_run = _watched(session, index, way, extent.steps, seed)
+            steps_run = _watched(session, index, way, steps, seed)
             if not steps_run:
                 continue
             sitting = WatchedSitting.of(plan, steps_run, way.graph, profile, way.words)
@@ -296,6 +320,38 @@ def _can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
     """Whether transfers have costs, and replays page to the board's storage."""
     storage = description.storage
     return profile.storage is not None and storage is not None and storage.mtd_partition is None
+
+
+def _may_page_besides(description: DeviceDescription) -> bool:
+    """Whether a schedule may page though others fit: not where that means to erase flash, or to
+    flash a microcontroller once more."""
+    storage = description.storage
+    return description.firmware is None and (storage is None or storage.erase_block_bytes is None)
+
+
+def _that_pages(known: _Way, most_bytes: int, progress: Progress) -> Iterator[_Way]:
+    """A schedule that pages, for what a transfer costs within a step. It writes at most
+    ``most_bytes`` a step."""
+    from solver.constructed import keep_everything
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
+
+    step, graph = known.step, known.graph
+    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    for share in _SHARES_THAT_PAGE:
+        progress(f"solving for {int(share * peak_bytes)} bytes of RAM with paging")
+        schedule = solve_graph(
+            graph,
+            Budget(ram_bytes=int(share * peak_bytes), rematerialization=False),
+            SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
+            with_advice=False,
+        )
+        way = _Way(step, graph, schedule)
+        if 0 < way.written_bytes <= most_bytes:
+            yield way
+            return
 
 
 def _ways(
