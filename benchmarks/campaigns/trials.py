@@ -233,7 +233,10 @@ class Bench:
         return time.monotonic() - began_s
 
     def _call(self, *words: str, allowed: Sequence[int] = (0,)) -> str:
-        """What a command prints."""
+        """Run a command of the command line, and return its output.
+
+        It ends the benchmark if the exit code is none of ``allowed``.
+        """
         done = subprocess.run(
             [sys.executable, cli.__file__, *words, "--results", self._results.root],
             capture_output=True,

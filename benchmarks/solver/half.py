@@ -1,4 +1,4 @@
-"""What slices change at half of the peak: every built-in network, solved without and with them.
+"""Schedules with and without slices for every built-in network, under half of its peak.
 
 python -m benchmarks.solver.half [--limit 20] [--only NAME] [--write docs/benchmarks/half.md]
 """

@@ -203,7 +203,7 @@ def watch_step(
             f"{description.name}: no schedule of {network.model} was found within"
             f" {profile.board.usable_bytes} bytes of RAM"
         )
-    if ways and can_page and _may_page_besides(description):
+    if can_page and _may_page_besides(description):
         count = len(ways) + 1
         steps = FEWEST_STEPS * -(-SITTINGS // count)
         # Half: what a step writes is copied after it, in part.
@@ -323,8 +323,11 @@ def _can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
 
 
 def _may_page_besides(description: DeviceDescription) -> bool:
-    """Whether a schedule may page though others fit: not where that means to erase flash, or to
-    flash a microcontroller once more."""
+    """Whether a schedule that pages may be watched although others fit without paging.
+
+    It may not on flash that is erased, which wears, nor on a microcontroller, which would have to
+    be flashed once more.
+    """
     storage = description.storage
     return description.firmware is None and (storage is None or storage.erase_block_bytes is None)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from math import inf
 
 from solver.options import SolverOptions
@@ -110,13 +111,11 @@ def bound_of_all_j(
         The least of the bounds for any order; infinite if no way has a schedule. Each is at least
         the energy of what every schedule does.
     """
-    solved = dict(enumerate(found))
 
-    def bound_j(number: int, subject: SolveSubject) -> float:
-        schedule = solved.get(number)
+    def bound_j(subject: SolveSubject, schedule: Schedule | None) -> float:
         if schedule is not None and schedule.status == "infeasible":
             return inf
         proven_j = 0.0 if schedule is None else schedule.any_order_bound_j or 0.0
         return max(proven_j, Problem(subject.graph, budget).unavoidable_energy_j)
 
-    return min(bound_j(*each) for each in enumerate(subjects))
+    return min(bound_j(*each) for each in zip_longest(subjects, found))

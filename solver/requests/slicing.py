@@ -141,8 +141,11 @@ def _besides(
 
 
 def _cannot_pay(found: SolveSubject, whole: SolveSubject, budget: Budget) -> bool:
-    """Whether a schedule of whole layers is found at once that needs no more energy than what
-    every schedule in slices does: each op once, and the unavoidable transfers."""
+    """Whether whole layers surely need no more energy than slices.
+
+    They do if a schedule of whole layers that greedy search finds needs no more than each op in
+    slices, once, with the unavoidable transfers.
+    """
     actions = greedy_schedule(Problem(whole.graph, budget), thorough=False)
     if actions is None:
         return False

@@ -104,3 +104,23 @@ def test_tuning_that_is_killed_in_its_first_watch_goes_on_there(tmp_path: Path) 
     (costs,) = read_yaml(tuned / "start.yaml", DeviceProfile).step_costs
     assert set(measured(before)) <= {sitting.measured for sitting in costs.sittings}
     assert kept(tmp_path) == {}, "finished sittings are in the profile"
+
+
+def test_a_schedule_that_pages_is_watched_where_others_fit_without(tmp_path: Path) -> None:
+    """So that transfers have costs of transfers within a step."""
+    words = ("profile", "--model", "digits", "--batch", "2", "--blocks", "1")
+    budget = ("--storage-budget-mib", "64")
+    subprocess.run(
+        command(*words, *budget, results=tmp_path),
+        check=True,
+        capture_output=True,
+        timeout=_PATIENCE_S,
+    )
+    profile = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile)
+    (costs,) = profile.step_costs
+    paging = [sitting for sitting in costs.sittings if sitting.schedule.endswith("paging")]
+    assert 0 < len(paging) < len(costs.sittings)
+    assert all(sitting.page_in and sitting.page_out for sitting in paging)
+    assert profile.storage is not None
+    assert profile.storage.read.in_steps is not None
+    assert profile.storage.write.in_steps is not None
