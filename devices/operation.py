@@ -97,7 +97,7 @@ class OpSpec:
                 attributes[name] = whole_number(value)
             except ValueError:
                 raise OperationError(f"{key!r}: {pair!r} is not of the form name=integer") from None
-        return cls.of(kind, **attributes)
+        return cls.of(kind, **parts.with_all_inputs(kind, attributes))
 
     @property
     def family(self) -> str:
@@ -154,7 +154,8 @@ class OpSpec:
         For any operation but a part, that is the operation itself.
         """
         continued = any(operand.role.endswith("_before") for operand in self.reads)
-        return OpSpec.of(self.kind, **parts.representative(self.attributes, continued=continued))
+        found = parts.representative(self.kind, self.attributes, continued=continued)
+        return OpSpec.of(self.kind, **found)
 
     @cached_property
     def as_layer(self) -> OpSpec | None:

@@ -62,7 +62,8 @@ def published_flop(spec: OpSpec) -> int:
     entries here (input and parameters, query and key), each counts once. Updates and accumulations,
     which the published work leaves out, count one for each element written. A kind that it does not
     contain counts as in textbooks (:attr:`~devices.operation.OpSpec.work_flop`), and so does a
-    cross entropy over more than 12 classes; a part of an operation counts its share of the whole.
+    cross entropy over more than 12 classes. A part of a layer counts as a layer of so many
+    channels.
 
     Args:
         spec: Operation with its shapes.
@@ -72,10 +73,9 @@ def published_flop(spec: OpSpec) -> int:
     """
     if spec.signature.mutates or spec.kind == "gradient.accumulate":
         return sum(operand.elements for operand in spec.writes)
-    whole = whole_kind(spec.kind)
-    if whole is not None:
-        operation = OpSpec(whole, spec.values[: len(SIGNATURES[whole].attributes)])
-        return published_flop(operation) * spec.work_flop // operation.work_flop
+    layer = spec.as_layer
+    if layer is not None and whole_kind(spec.kind) is not None:
+        return published_flop(layer)
     many_classes = spec.attributes.get("classes", 0) > _MOST_CLASSES
     if spec.family not in _FORWARD_FLOP or many_classes:
         return spec.work_flop

@@ -30,16 +30,12 @@ The kernels that compute a convolution or a linear layer in parts, beside the ke
 it whole. The results have the same bits. A ratio is the time of all parts, one after the other in
 place, over that of the whole operation.
 
-*Parts* are some output channels of the whole operation. A part is as small as its size of weights
-allows; in brackets are its output channels. It reads and lays out the whole input again, and the
-parts of an input gradient read and write the whole sum again. Both cost the same for one channel
-as for hundreds, so that what a part adds depends on its output channels, not on its bytes: 16 KiB
-are one channel of a wide layer. Workspaces are those of the whole operation and of its parts of
-64 KiB, on this computer.
+*Parts* have some output and some input channels of the weight, between whole activations. In
+brackets are these numbers, which `block_shape` chooses for at most so many bytes of weights. A part
+lays out its own input channels for its own output channels. Workspaces are those of the whole
+operation and of its parts of 64 KiB, on this computer.
 
-*Blocks* go from a part of the input to a part of the output, each a tensor of its own. In
-brackets are their output and input channels, which `block_shape` chooses for at most so many
-bytes of weights. A block lays out its own part of the input, for all its output channels.
+*Blocks* are parts between parts of the input and of the output, each a tensor of its own.
 
 The *{board}* is emulated: each of its instructions takes 64 ns, and its memories are equally fast,
 so that its ratios are those of instructions. On *this computer*, times are processor times, the
@@ -100,9 +96,8 @@ def _part_tables(places: Sequence[_Place]) -> Iterator[Table]:
 
 
 def _parts_row(place: _Place, layer: Layer, entry: Entry) -> Sequence[str]:
-    counts = [layer.channels(size * _KIB) for size in _PART_KIB]
-    pieces = [list(parts(layer, entry, count)) for count in counts]
-    shown = [None if count == layer.weight.shape[0] else f"{count}" for count in counts]
+    shapes, shown = _shapes(layer, _PART_KIB)
+    pieces = [list(parts(layer, entry, shape)) for shape in shapes]
     name, weights, whole_s, *ratios = _row(place, layer, entry, pieces, shown)
     if place.library is not None:
         operands = Operands(place.library, layer)
@@ -119,11 +114,18 @@ def _block_tables(places: Sequence[_Place]) -> Iterator[Table]:
 
 
 def _blocks_row(place: _Place, layer: Layer, entry: Entry) -> Sequence[str]:
-    shapes = [block_shape(layer.weight.shape, size * _KIB) for size in _BLOCK_KIB]
+    shapes, shown = _shapes(layer, _BLOCK_KIB)
     pieces = [list(blocks(layer, entry, shape)) for shape in shapes]
-    all_channels = layer.weight.shape[:2]
-    shown = [None if shape == all_channels else f"{shape[0]} × {shape[1]}" for shape in shapes]
     return _row(place, layer, entry, pieces, shown)
+
+
+def _shapes(
+    layer: Layer, sizes_kib: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[str | None]]:
+    """Channels of parts of at most so many bytes, and how the page shows them."""
+    shapes = [block_shape(layer.weight.shape, size * _KIB) for size in sizes_kib]
+    all_channels = layer.weight.shape[:2]
+    return shapes, [None if each == all_channels else f"{each[0]} × {each[1]}" for each in shapes]
 
 
 def _row(

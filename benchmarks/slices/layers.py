@@ -18,14 +18,16 @@ Range: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True)
 class Piece:
-    """An operation on some output channels of a layer, and on some input channels.
+    """An operation on some output channels of a layer, and on some input channels; None is all.
 
-    None stands for all channels: of a tensor of which a piece reads or writes its own.
+    A block has tensors of its own for its channels of the input and the output
+    (``has_own_images``); other pieces share the whole ones.
     """
 
     spec: OpSpec
     outputs: Range | None = None
     inputs: Range | None = None
+    has_own_images: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,6 @@ class Layer:
     @property
     def weight(self) -> Operand:
         return self.forward.reads[1]
-
-    def channels(self, part_bytes: int) -> int:
-        """Output channels of the smallest part with at least so many bytes of weights."""
-        whole = self.weight.shape[0]
-        return min(whole, -(-part_bytes * whole // self.weight.bytes))
 
 
 def convolution(name: str, inputs: int, outputs: int, plane: int, kernel: int = 3) -> Layer:
@@ -80,30 +77,43 @@ def whole(layer: Layer, entry: Entry) -> Piece:
     return Piece(OpSpec.of(f"{layer.forward.family}.{entry}", **layer.forward.attributes))
 
 
-def parts(layer: Layer, entry: Entry, channels: int) -> Iterator[Piece]:
-    """All parts of so many output channels, in their order."""
-    forward = layer.forward
-    attributes, more, kind = forward.attributes, dict[str, int](), str(entry)
-    if _has_columns(layer, entry):
-        more = {"first_input": 0, "inputs": attributes["in_channels"]}
-        kind = "columns_gradient"
-    for first, end in _ranges(layer.weight.shape[0], channels):
-        part = {"first": first, "channels": end - first}
-        spec = OpSpec.of(f"{forward.family}_part.{kind}", **attributes, **part, **more)
-        yield Piece(spec, (first, end))
-    if more:
-        yield Piece(OpSpec.of("conv2d_part.fold", **attributes, **more))
+def parts(layer: Layer, entry: Entry, shape: tuple[int, int]) -> Iterator[Piece]:
+    """All parts of so many output and input channels of the weight, in their order."""
+    has_columns = _has_columns(layer, entry)
+    forward, attributes = layer.forward, layer.forward.attributes
+    for chain in _chains(layer, entry, shape):
+        for out, of in chain:
+            ranges = {"first": out[0], "channels": out[1] - out[0], **_inputs(of)}
+            bias = attributes["bias"] if of[0] == 0 else 0
+            kind = "columns_gradient" if has_columns else entry
+            spec = OpSpec.of(
+                f"{forward.family}_part.{kind}", **{**attributes, **ranges, "bias": bias}
+            )
+            yield Piece(spec, out, of)
+        if has_columns:
+            out, of = chain[-1]
+            yield Piece(OpSpec.of("conv2d_part.fold", **attributes, **_inputs(of)), out, of)
 
 
 def blocks(layer: Layer, entry: Entry, shape: tuple[int, int]) -> Iterator[Piece]:
     """All blocks of so many output and input channels, in their order."""
+    for chain in _chains(layer, entry, shape):
+        yield from _chain(layer, entry, chain)
+
+
+def _chains(
+    layer: Layer, entry: Entry, shape: tuple[int, int]
+) -> Iterator[list[tuple[Range, Range]]]:
+    """Ranges of output and input channels whose sums go on from one to the next."""
     outputs, inputs = map(_ranges, layer.weight.shape, shape)
     if entry == "input_gradient":
-        chains = [[(out, part) for out in outputs] for part in inputs]
+        yield from ([(out, of) for out in outputs] for of in inputs)
     else:
-        chains = [[(out, part) for part in inputs] for out in outputs]
-    for chain in chains:
-        yield from _chain(layer, entry, chain)
+        yield from ([(out, of) for of in inputs] for out in outputs)
+
+
+def _inputs(of: Range) -> dict[str, int]:
+    return {"first_input": of[0], "inputs": of[1] - of[0]}
 
 
 def _chain(layer: Layer, entry: Entry, chain: list[tuple[Range, Range]]) -> Iterator[Piece]:
@@ -114,18 +124,18 @@ def _chain(layer: Layer, entry: Entry, chain: list[tuple[Range, Range]]) -> Iter
         family = forward.family
     elif _has_columns(layer, entry):
         kind = "columns_gradient"
-    for number, (out, part) in enumerate(chain):
-        attributes = _of_block(layer, out, part)
-        has_bias = forward.attributes["bias"] and part[0] == 0
+    for number, (out, of) in enumerate(chain):
+        attributes = _of_block(layer, out, of)
+        has_bias = forward.attributes["bias"] and of[0] == 0
         attributes["bias"] = int(bool(has_bias))
         if entry != "parameter_gradient":
             attributes["continued"] = int(number > 0)
-        yield Piece(OpSpec.of(f"{family}.{kind}", **attributes), out, part)
+        yield Piece(OpSpec.of(f"{family}.{kind}", **attributes), out, of, has_own_images=True)
     if kind == "columns_gradient":
-        out, part = chain[-1]
-        sizes = {"first_input": 0, "inputs": part[1] - part[0]}
-        fold = OpSpec.of("conv2d_part.fold", **_of_block(layer, out, part), **sizes)
-        yield Piece(fold, out, part)
+        out, of = chain[-1]
+        sizes = {"first_input": 0, "inputs": of[1] - of[0]}
+        fold = OpSpec.of("conv2d_part.fold", **_of_block(layer, out, of), **sizes)
+        yield Piece(fold, out, of, has_own_images=True)
 
 
 def _has_columns(layer: Layer, entry: Entry) -> bool:
@@ -135,9 +145,9 @@ def _has_columns(layer: Layer, entry: Entry) -> bool:
     return is_gradient and needs_columns(forward.attributes)
 
 
-def _of_block(layer: Layer, out: Range, part: Range) -> dict[str, int]:
+def _of_block(layer: Layer, out: Range, of: Range) -> dict[str, int]:
     unit = "channels" if layer.forward.family == "conv2d" else "features"
-    sizes = {f"out_{unit}": out[1] - out[0], f"in_{unit}": part[1] - part[0]}
+    sizes = {f"out_{unit}": out[1] - out[0], f"in_{unit}": of[1] - of[0]}
     return {**layer.forward.attributes, **sizes}
 
 

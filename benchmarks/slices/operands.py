@@ -10,9 +10,12 @@ from benchmarks.slices.layers import Layer, Piece
 from devices.signatures.base import Operand
 from tests.support.onboard.kernels import Array, KernelLibrary, PreparedCall, aligned, fill
 
+_INPUTS = frozenset({"input", "input_gradient"})
+_OUTPUTS = frozenset({"output", "output_gradient"})
+
 
 class Operands:
-    """The whole operation and its parts share their buffers; each block has its own."""
+    """Pieces share the buffers of what they have in common, such as whole images."""
 
     def __init__(self, library: KernelLibrary, layer: Layer) -> None:
         self._library, self._layer = library, layer
@@ -29,30 +32,19 @@ class Operands:
     def _call(self, piece: Piece) -> PreparedCall:
         spec = piece.spec
         workspace = self._buffer("workspace", self._library.workspace_bytes(spec))
-        operand = self._of_part if piece.inputs is None else self._of_block
-        reads = [operand(each, piece) for each in spec.reads]
-        writes = [operand(each, piece) for each in spec.writes]
+        reads = [self._operand(each, piece) for each in spec.reads]
+        writes = [self._operand(each, piece) for each in spec.writes]
         return self._library.prepare(spec, reads, writes, workspace)
 
-    def _of_part(self, operand: Operand, piece: Piece) -> Array:
-        """The operand's buffer; a part's rows of a parameter lie in the whole parameter's."""
-        role = operand.role.removesuffix("_before")
-        if role.removesuffix("_gradient") not in {"weight", "bias"}:
-            return self._buffer(role, operand.bytes)
-        row_bytes = operand.bytes // operand.shape[0]
-        whole = self._buffer(role, row_bytes * self._layer.weight.shape[0])
-        first = 0 if piece.outputs is None else piece.outputs[0]
-        return whole[first * row_bytes :][: operand.bytes]
-
-    def _of_block(self, operand: Operand, piece: Piece) -> Array:
-        """The buffer of a block, of a part of the input, or of a part of the output."""
+    def _operand(self, operand: Operand, piece: Piece) -> Array:
+        """The buffer of a part of a parameter, of an image or of some of its channels."""
         role = operand.role.removesuffix("_before")
         if role in {"weight", "weight_gradient"}:
             role = f"{role}{piece.outputs}{piece.inputs}"
-        elif role in {"input", "input_gradient"}:
-            role = f"{role}{piece.inputs}"
-        elif role != "columns":
+        elif role in {"bias", "bias_gradient"} or (piece.has_own_images and role in _OUTPUTS):
             role = f"{role}{piece.outputs}"
+        elif piece.has_own_images and role in _INPUTS:
+            role = f"{role}{piece.inputs}"
         return self._buffer(role, operand.bytes)
 
     def _buffer(self, role: str, size: int) -> Array:

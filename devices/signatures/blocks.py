@@ -69,27 +69,51 @@ _EVEN = 8
 """Blocks of more channels have a multiple of this many: matrix products are then faster."""
 
 
-def block_shape(weight: tuple[int, ...], most_bytes: int) -> tuple[int, int]:
-    """Output and input channels of the fastest blocks of at most so many bytes of a weight.
+def block_shape(
+    weight: tuple[int, ...], most_bytes: int, *, most_inputs: int | None = None
+) -> tuple[int, int]:
+    """Output and input channels of blocks of at most so many bytes of a weight.
 
     A block unfolds its part of the image, or of the output gradient, for the products with its own
     channels alone. A forward pass shares that work among output channels, an input gradient among
-    input channels, so that blocks with about as many of both cost least (``benchmarks.slices``).
+    input channels, so that blocks with about as many of both cost least (``benchmarks.slices``). Of
+    blocks with at least two thirds as many channels of a side as a square one has, or all, these
+    shapes make the fewest blocks, then the fewest sizes of blocks, and are then most square.
 
     Args:
         weight: Shape of the whole weight: output channels, input channels and window.
         most_bytes: Most bytes of a block; it has at least one channel of each side.
+        most_inputs: Most input channels, if these are limited.
 
     Returns:
         Number of output channels and of input channels.
     """
     outputs, inputs, *window = weight
     pairs = max(1, most_bytes // (ELEMENT_BYTES * math.prod(window)))
-    root = math.isqrt(pairs)
-    even = _even_down(root + _EVEN - 1)
-    rows = min(outputs, even if even <= pairs else root)
-    columns = min(inputs, _even_down(pairs // rows))
-    return min(outputs, _even_down(pairs // columns)) if columns == inputs else rows, columns
+    side = math.isqrt(pairs)
+    least = min(side * 2 // 3, _even_down(side))
+    most = min(inputs, most_inputs or inputs)
+    rows = {_evenly(outputs, count) for count in range(1, min(outputs, pairs) + 1)}
+    shapes = [(row, _evenly(inputs, min(most, pairs // row))) for row in rows]
+
+    def rank(shape: tuple[int, int]) -> tuple[int, int, float, int]:
+        whole = tuple(zip((outputs, inputs), shape, strict=True))
+        blocks = math.prod(-(-size // part) for size, part in whole)
+        sizes = math.prod(2 if size % part else 1 for size, part in whole)
+        return blocks, sizes, abs(math.log(shape[0] / shape[1])), shape[0]
+
+    square = [
+        each for each in shapes if each[0] >= min(outputs, least) and each[1] >= min(most, least)
+    ]
+    return min(square or shapes, key=rank)
+
+
+def _evenly(whole: int, most: int) -> int:
+    """Size of parts of at most so many channels, of which the last is not much smaller."""
+    most = most if most == whole else _even_down(most)
+    part = -(-whole // -(-whole // most))
+    even = -(-part // _EVEN) * _EVEN
+    return even if part > _EVEN and even <= most else part
 
 
 def _even_down(channels: int) -> int:

@@ -1,20 +1,27 @@
-"""Parts of a layer: some output channels or features, or some rows of a table, at a time.
+"""Parts of a layer: a part of its weight between whole activations, or some rows of a table.
 
-A part's attributes are those of the whole operation, its first output channel (``first``) and its
-number of ``channels``. All parts together, in the order of their channels, compute the bits of the
-whole operation, wherever it is cut. Parts that write one tensor form a chain: the first part begins
-the tensor, and every other part reads it unfinished and continues it, in place where the step
-allows it. Channels that no part has written yet are undefined.
+A part of a convolution or of a linear layer has the attributes of the whole operation, a range of
+its output channels or features (``channels`` from ``first`` on) and one of its input channels or
+features (``inputs`` from ``first_input`` on). All parts together have the bits of the whole
+operation, wherever it is cut. Parts that write one tensor form a chain: the first part begins the
+tensor, and every other part reads it unfinished and continues it, in place where the step allows
+it. Channels that no part has written yet are undefined. The order of a chain:
+
+- ``forward``: for each range of the output, all ranges of the input, in their order. Every element
+  is one sum, which begins with the bias and has a term for each input channel and, within a
+  channel, each tap. Only the parts with the first input channels have a bias.
+- ``input_gradient``: for each range of the input, all ranges of the output, in their order. Every
+  element is one sum over output channels and, within a channel, taps.
+- ``parameter_gradient``: in any order, since every part writes tensors of its own.
 
 A part of an embedding has the rows of a table from ``first`` on. It writes the rows of the output
 whose indices are among them.
 
-The input gradient of a convolution that keeps the size of its image is gathered: every element is
-one sum over the output channels and, within a channel, the taps. For all others
-(:func:`needs_columns`), all output channels are summed before overlapping windows are added up.
-Parts then sum in ``columns``, which has an element for each input channel, tap and output position,
-and ``conv2d_part.fold`` adds up the windows afterwards. Both may be limited to a range of
-``inputs`` input channels from ``first_input`` on, for which ``columns`` is smaller.
+The input gradient of a convolution that keeps the size of its image is gathered: it is a sum as
+above. For all others (:func:`needs_columns`), all output channels are summed before overlapping
+windows are added up. Parts then sum in ``columns``, which has an element for each of their input
+channels, tap and output position, and ``conv2d_part.fold`` adds up the windows of these channels
+afterwards.
 """
 
 from __future__ import annotations
@@ -27,10 +34,13 @@ from devices.signatures.base import Attributes, Operand, OperationError, Signatu
 KINDS: dict[str, Signature] = {}
 
 PART = ("first", "channels")
-"""Attributes of a part, after those of the whole operation."""
+"""Attributes of a range of output channels, after those of the whole operation."""
 
 INPUT_RANGE = ("first_input", "inputs")
 """Attributes of a range of input channels, after all others."""
+
+INPUT_SIZES: Mapping[str, str] = {"conv2d": "in_channels", "linear": "in_features"}
+"""Attribute with the number of input channels of the layers that have parts of both."""
 
 _EMBEDDINGS = ("embedding", "embedding_padded")
 
@@ -96,6 +106,8 @@ def require_gathered(kind: str, a: Attributes) -> None:
 
 def _require_part(family: str, a: Attributes) -> None:
     require_range(f"{family}_part", a, (*PART, _SIZES[family]))
+    if family in INPUT_SIZES:
+        require_range(f"{family}_part", a, (*INPUT_RANGE, INPUT_SIZES[family]))
     require_ungrouped(f"{family}_part", a)
 
 
@@ -117,32 +129,60 @@ def before(written: Operand) -> Operand:
     return Operand(f"{written.role}_before", written.shape)
 
 
+def _follows(a: Attributes) -> bool:
+    """Whether parts before have written what a part continues."""
+    return bool(a["first"] or a.get("first_input"))
+
+
+def _of_part(a: Attributes, operand: Operand) -> Operand:
+    """What a part has of an operand of the whole operation: its own channels of a parameter."""
+    if operand.role not in _PARAMETERS:
+        return operand
+    rows, *others = (a["channels"], *operand.shape[1:])
+    if "inputs" in a and others:
+        others[0] = a["inputs"]
+    return Operand(operand.role, (rows, *others))
+
+
+def _share(a: Attributes, family: str) -> tuple[int, int]:
+    """Pairs of output and input channels of a part, and of the whole operation."""
+    part, whole = a["channels"], a[_SIZES[family]]
+    if family in INPUT_SIZES:
+        part, whole = part * a["inputs"], whole * a[INPUT_SIZES[family]]
+    return part, whole
+
+
 def _define_part(kind: str, whole_kind: str) -> None:
     family, _, entry = whole_kind.partition(".")
     whole = _WHOLES[whole_kind]
     continues = entry != "parameter_gradient"
-
-    def cut(a: Attributes, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """Parameters have a row for each output channel or index; a part has its own rows."""
-        return tuple(
-            Operand(o.role, (a["channels"], *o.shape[1:])) if o.role in _PARAMETERS else o
-            for o in operands
-        )
+    has_bias = entry != "input_gradient"
 
     def reads(a: Attributes) -> tuple[Operand, ...]:
         _require_part(family, a)
         require_gathered(kind, a)
-        chained = tuple(map(before, whole.writes(a))) if continues and a["first"] else ()
-        return (*cut(a, whole.reads(a)), *chained)
+        if has_bias and a.get("bias") and a.get("first_input"):
+            raise OperationError(
+                f"{kind}: bias=1 and first_input={a['first_input']}; the parts with the first"
+                " inputs have the bias"
+            )
+        chained = tuple(map(before, whole.writes(a))) if continues and _follows(a) else ()
+        return (*(_of_part(a, operand) for operand in whole.reads(a)), *chained)
+
+    def work_flop(a: Attributes) -> int:
+        part, of_all = _share(a, family)
+        products = whole.work_flop({**a, "bias": 0} if has_bias else a)
+        bias = whole.work_flop(a) - products
+        return products * part // of_all + bias * a["channels"] // a[_SIZES[family]]
 
     written = "output" if entry == "forward" else "input_gradient"
     define(
         KINDS,
         kind,
-        (*whole.attributes, *PART),
+        (*whole.attributes, *PART, *(INPUT_RANGE if family in INPUT_SIZES else ())),
         reads,
-        lambda a: cut(a, whole.writes(a)),
-        lambda a: whole.work_flop(a) * a["channels"] // a[_SIZES[family]],
+        lambda a: tuple(_of_part(a, operand) for operand in whole.writes(a)),
+        work_flop,
         in_place={written: f"{written}_before"} if continues else None,
         continues=continues,
     )
@@ -163,7 +203,7 @@ def columns(a: Attributes, role: str, inputs: int) -> Operand:
 
 
 def _columns(a: Attributes, role: str) -> Operand:
-    require_range("conv2d_part", a, ("first_input", "inputs", "in_channels"))
+    require_range("conv2d_part", a, (*INPUT_RANGE, INPUT_SIZES["conv2d"]))
     return columns(a, role, a["inputs"])
 
 
@@ -171,8 +211,8 @@ def _columns_reads(a: Attributes) -> tuple[Operand, ...]:
     _require_part("conv2d", a)
     require_gathered(_COLUMNS, a)
     gradient, weight = _WHOLE.reads(a)
-    rows = Operand(weight.role, (a["channels"], *weight.shape[1:]))
-    return (gradient, rows, *((_columns(a, "columns_before"),) if a["first"] else ()))
+    chained = (_columns(a, "columns_before"),) if a["first"] else ()
+    return (gradient, _of_part(a, weight), *chained)
 
 
 def _fold_reads(a: Attributes) -> tuple[Operand, ...]:
@@ -188,11 +228,7 @@ define(
     (*_WHOLE.attributes, *PART, *INPUT_RANGE),
     _columns_reads,
     lambda a: (_columns(a, "columns"),),
-    lambda a: (
-        _WHOLE.work_flop(a)
-        * (a["channels"] * a["inputs"])
-        // (a["out_channels"] * a["in_channels"])
-    ),
+    lambda a: _WHOLE.work_flop(a) * _share(a, "conv2d")[0] // _share(a, "conv2d")[1],
     in_place={"columns": "columns_before"},
     continues=True,
 )
@@ -208,19 +244,29 @@ define(
 )
 
 
-def representative(a: Attributes, *, continued: bool) -> Attributes:
+def representative(kind: str, a: Attributes, *, continued: bool) -> Attributes:
     """Attributes of the operation that is measured for all that do the same work elsewhere.
 
-    A part that continues a result (``continued``) is represented by the second one of its size,
-    every other by the first.
+    A part that continues what parts before have summed, or a range of rows or channels if there is
+    but one range (``continued``: it reads what they have written), is represented by the second
+    range of its size, every other part by the first: in place, channels beside those of others
+    cost what the first ones cost.
     """
     found = dict(a)
-    for first, count in (PART, INPUT_RANGE):
-        if first in a:
-            found[first] = 0
-            if continued and a[first] and (first == PART[0] or PART[0] not in a):
-                found[first] = a[count]
+    ranges = [each for each in (PART, INPUT_RANGE) if each[0] in a]
+    summed = ranges[-1 if kind.endswith(".forward") else 0] if ranges else None
+    for first, count in ranges:
+        is_second = continued and (first, count) == summed and a[first] > 0
+        found[first] = a[count] if is_second else 0
     return found
+
+
+def with_all_inputs(kind: str, a: Attributes) -> Attributes:
+    """Attributes of a key; a part from before parts had ranges of inputs has all inputs."""
+    size = INPUT_SIZES.get(kind.partition("_part.")[0], "")
+    if "_part." not in kind or size not in a or not {*INPUT_RANGE}.isdisjoint(a):
+        return a
+    return {**a, **dict(zip(INPUT_RANGE, (0, a[size]), strict=True))}
 
 
 def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
@@ -232,8 +278,9 @@ def smaller_layer(kind: str, a: Attributes) -> tuple[str, Attributes] | None:
     if whole is None:
         return None
     found = {name: a[name] for name in _WHOLES[whole].attributes}
+    family = whole.partition(".")[0]
     if "channels" in a:
-        found[_SIZES[whole.partition(".")[0]]] = a["channels"]
+        found[_SIZES[family]] = a["channels"]
     if "inputs" in a:
-        found["in_channels"] = a["inputs"]
+        found[INPUT_SIZES[family]] = a["inputs"]
     return whole, found

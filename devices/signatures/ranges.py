@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from devices.signatures import SIGNATURES
-from devices.signatures.base import Attributes
 
 _Value = TypeVar("_Value")
 
@@ -282,9 +281,17 @@ def _part(d: _Draw, size: int) -> dict[str, int]:
     return {"first": channels * d.chance(0.5), "channels": channels}
 
 
+def _both_parts(d: _Draw, found: dict[str, int], outputs: str, inputs: str) -> dict[str, int]:
+    """Some output and some input channels. Those after the first input channels have no bias."""
+    found |= _part(d, found[outputs])
+    found["inputs"] = max(1, found[inputs] // d.of(1, 1, 2, 4))
+    is_second = d.chance(0.5) and 2 * found["inputs"] <= found[inputs]
+    found["first_input"] = found["inputs"] if is_second else 0
+    return {**found, "bias": 0 if is_second else found["bias"]}
+
+
 def _conv2d_part(d: _Draw) -> dict[str, int]:
-    found = _ungrouped(d)
-    return {**found, **_part(d, found["out_channels"])}
+    return _both_parts(d, _ungrouped(d), "out_channels", "in_channels")
 
 
 def _gathered(found: dict[str, int]) -> dict[str, int]:
@@ -298,24 +305,13 @@ def _strided_windows(found: dict[str, int]) -> dict[str, int]:
     return {**found, "stride_height": 2, "stride_width": 1 if found["in_width"] == 1 else 2}
 
 
-def _columns(d: _Draw) -> dict[str, int]:
-    found = _strided_windows(_conv2d_part(d))
-    return {**found, **_inputs(d, found)}
-
-
 def _fold(d: _Draw) -> dict[str, int]:
     found = _strided_windows(_ungrouped(d))
-    return {**found, **_inputs(d, found)}
-
-
-def _inputs(d: _Draw, layer: Attributes) -> dict[str, int]:
-    inputs = max(1, layer["in_channels"] // d.of(1, 1, 2, 4))
-    return {"first_input": 0, "inputs": inputs}
+    return {**found, "first_input": 0, "inputs": max(1, found["in_channels"] // d.of(1, 1, 2, 4))}
 
 
 def _linear_part(d: _Draw) -> dict[str, int]:
-    found = _linear(d)
-    return {**found, **_part(d, found["out_features"])}
+    return _both_parts(d, _linear(d), "out_features", "in_features")
 
 
 def _embedding_part(d: _Draw) -> dict[str, int]:
@@ -418,7 +414,7 @@ _OF_KIND: Mapping[str, _Attributes] = {
     "conv2d_part.input_gradient": lambda d: _gathered(_conv2d_part(d)),
     "conv2d_block.input_gradient": lambda d: _gathered(_conv2d_block(d)),
     "conv2d_block.columns_gradient": lambda d: _strided_windows(_conv2d_block(d)),
-    "conv2d_part.columns_gradient": _columns,
+    "conv2d_part.columns_gradient": lambda d: _strided_windows(_conv2d_part(d)),
     "conv2d_part.fold": _fold,
 }
 _OF_ATTRIBUTES: Mapping[tuple[str, ...], _Attributes] = {

@@ -128,18 +128,18 @@ _QUERIES: Mapping[str, _Query] = {
     **{f"depthwise_part.{role}": _of_depthwise(role) for role in _ENTRIES},
     **{
         f"{family}.{entry}": _of_product(*sizes)
-        for family, outputs in (
-            ("linear", "out_features"),
-            ("linear_part", "channels"),
-            ("linear_block", "out_features"),
+        for family, outputs, inputs in (
+            ("linear", "out_features", "in_features"),
+            ("linear_part", "channels", "inputs"),
+            ("linear_block", "out_features", "in_features"),
         )
         for entry, sizes in (
-            ("forward", (outputs, "in_features")),
-            ("input_gradient", ("in_features", outputs)),
+            ("forward", (outputs, inputs)),
+            ("input_gradient", (inputs, outputs)),
         )
     },
     "linear.parameter_gradient": _of_product("in_features", "rows"),
-    "linear_part.parameter_gradient": _of_product("in_features", "rows"),
+    "linear_part.parameter_gradient": _of_product("inputs", "rows"),
     "attention_scores.forward": _of_product("sequence", "head_features"),
     "attention_scores.query_gradient": _of_product("head_features", "sequence"),
     "attention_scores.key_gradient": _of_product("head_features", "sequence"),

@@ -130,10 +130,12 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
-/* A part of it: `channels` output channels from `first` on. weight, bias and their gradients have
- * the part's rows alone. What parts before have computed is read if `first` is not 0, and may be in
- * place. columns: unfolded image, for `inputs` input channels from `first_input` on [inputs *
- * kernel_height * kernel_width, batch * output height * output width], in the order of tiles. */
+/* A part of it: `channels` output channels from `first` on and `inputs` input channels from
+ * `first_input` on. weight, bias and their gradients have these channels alone. What parts before have
+ * written is read if there are any, and may be in place: sums over input channels go on if
+ * `first_input` is not 0, sums over output channels if `first` is not 0. columns: unfolded image, for
+ * these input channels [inputs * kernel_height * kernel_width, batch * output height * output width],
+ * in the order of tiles. */
 
 /* input: image, weight, bias, output_before: result -> output: result */
 void jw_conv2d_part_forward(const jw_call *call);
@@ -270,9 +272,10 @@ size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
 
-/* A part of it: `channels` output features from `first` on. weight, bias and their gradients have
- * the part's rows alone. What parts before have computed is read if `first` is not 0, and may be in
- * place. */
+/* A part of it: `channels` output features from `first` on and `inputs` input features from
+ * `first_input` on. weight, bias and their gradients have these features alone. What parts before have
+ * written is read if there are any, and may be in place: sums over input features go on if
+ * `first_input` is not 0, sums over output features if `first` is not 0. */
 
 /* input [rows, in_features], weight, bias, output_before -> output [rows, out_features] */
 void jw_linear_part_forward(const jw_call *call);

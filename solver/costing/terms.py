@@ -226,7 +226,8 @@ def _operand(spec: OpSpec, *roles: str) -> tuple[int, ...] | None:
 
 def _linear(spec: OpSpec) -> Terms:
     a = spec.attributes
-    rows, ins, outs = a["rows"], a["in_features"], a.get("channels", a["out_features"])
+    rows, ins = a["rows"], a.get("inputs", a["in_features"])
+    outs = a.get("channels", a["out_features"])
     match spec.kind.partition(".")[2]:
         case "forward":
             return {**_tiled(1, rows, outs, ins), "bias": float(a["bias"] * rows * outs)}

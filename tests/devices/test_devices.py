@@ -946,14 +946,19 @@ def test_parts_count_their_share_of_the_whole(entry: str) -> None:
         **{"kernel_height": 3, "kernel_width": 3, "stride_height": 2, "stride_width": 1},
         **{"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 0, "groups": 1, "bias": 1},
     )
-    inputs = {"first_input": 0, "inputs": 3} if entry == "columns_gradient" else {}
     parts = [
         OpSpec.of(
-            f"conv2d_part.{entry}", **whole.attributes, first=first, channels=channels, **inputs
+            f"conv2d_part.{entry}",
+            **{**whole.attributes, "bias": int(first_input == 0 or entry == "columns_gradient")},
+            **{"first": first, "channels": channels},
+            **{"first_input": first_input, "inputs": inputs},
         )
         for first, channels in ((0, 2), (2, 6))
+        for first_input, inputs in ((0, 1), (1, 2))
     ]
-    assert sum(map(published_flop, parts)) == published_flop(whole)
+    # A layer with some of the input's channels adds its sums to the output once more.
+    outputs = OpSpec.of("conv2d.forward", **whole.attributes).writes[0].elements
+    assert sum(map(published_flop, parts)) == published_flop(whole) + outputs
     assert sum(part.work_flop for part in parts) == whole.work_flop
 
 

@@ -204,17 +204,22 @@ def test_what_is_no_block_is_refused(kind: str, changed: dict[str, int], said: s
     most_bytes=st.integers(1, 1 << 20),
 )
 @settings(max_examples=300)
-def test_blocks_of_the_best_shape_use_the_bytes_they_may_have(
-    weight: tuple[int, ...], most_bytes: int
-) -> None:
+def test_blocks_are_within_their_size_and_few(weight: tuple[int, ...], most_bytes: int) -> None:
     outputs, inputs, *window = weight
     rows, columns = block_shape(weight, most_bytes)
     pair_bytes = 4 * math.prod(window)
     assert 1 <= rows <= outputs
     assert 1 <= columns <= inputs
     assert rows * columns * pair_bytes <= max(most_bytes, pair_bytes)
-    used = 3 * rows * columns * pair_bytes
-    assert (rows, columns) == (outputs, inputs) or used >= most_bytes - 3 * pair_bytes
+    fewest = -(-outputs * inputs * pair_bytes // max(most_bytes, pair_bytes))
+    assert -(-outputs // rows) * -(-inputs // columns) <= 2.5 * (fewest + 1)
+
+
+def test_blocks_are_about_square_and_of_few_sizes() -> None:
+    assert block_shape((512, 512, 3, 3), 16 << 10) == (24, 16)
+    assert block_shape((256, 256, 3, 3), 1 << 20) == (128, 128)
+    assert block_shape((64, 3, 7, 7), 16 << 10) == (24, 3)
+    assert block_shape((512, 512, 3, 3), 64 << 10, most_inputs=8) == (176, 8)
 
 
 # --- cross entropy over parts of the classes ------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Activations in parts of some of their channels or features, and weights in blocks.
+"""Tensors in parts of some of their channels or features, and the operations on these.
 
-:func:`~networks.training.channels.rewriting.cut_channels` rewrites a training step.
+:func:`~networks.training.channels.rewriting.in_layouts` rewrites a training step.
 """

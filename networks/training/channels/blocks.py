@@ -57,10 +57,8 @@ class Blocks:
         for row in range(len(self.rows)):
             for column in range(len(self.columns)):
                 names = self._names(row, column)
-                output = names["output"]
-                names["output_before"] = until(output, column, len(self.columns))
-                names["output"] = until(output, column + 1, len(self.columns))
-                spec = self._block("forward", row, column, continued=int(column > 0))
+                names |= self._continued("output", names["output"], "forward", row, column)
+                spec = self._spec("forward", row, column)
                 yield self.op.as_part(self._name(row, column), spec, names)
 
     def parameter_gradient(self, row: int, column: int) -> StepOp:
@@ -75,12 +73,15 @@ class Blocks:
         Where that has columns, it adds to these.
         """
         names = self._names(row, column)
-        what = "columns" if self.has_columns else INPUT_GRADIENT
-        whole = self._columns(column) if self.has_columns else names[INPUT_GRADIENT]
-        names[f"{what}_before"] = until(whole, row, len(self.rows))
-        names[what] = until(whole, row + 1, len(self.rows))
-        entry = "columns_gradient" if self.has_columns else INPUT_GRADIENT
-        spec = self._block(entry, row, column, continued=int(row > 0))
+        if self.has_columns:
+            entry = "columns_gradient"
+            whole = self._columns(column)
+            names["columns_before"] = until(whole, row, len(self.rows))
+            names["columns"] = until(whole, row + 1, len(self.rows))
+        else:
+            entry = INPUT_GRADIENT
+            names |= self._continued(entry, names[entry], entry, row, column)
+        spec = self._spec(entry, row, column)
         name = f"{self.op.layer}.{entry}{self._weight.suffix(row, column)}"
         return self.op.as_part(name, spec, names)
 
@@ -109,13 +110,22 @@ class Blocks:
         del a["bias"]
         return {**a, count_in: self.columns[column][1], count_out: self.rows[row][1]}
 
-    def _block(self, entry: str, row: int, column: int, continued: int) -> OpSpec:
+    def _spec(self, entry: str, row: int, column: int) -> OpSpec:
         return OpSpec.of(
             f"{self.family}_block.{entry}",
             **self._sizes(row, column),
             bias=self._bias(column),
-            continued=continued,
+            continued=int((column if entry == "forward" else row) > 0),
         )
+
+    def _chain(self, entry: str, row: int, column: int) -> tuple[int, int]:
+        """Number of a block in the chain that writes one tensor, and length of that chain."""
+        return (column, len(self.columns)) if entry == "forward" else (row, len(self.rows))
+
+    def _continued(self, role: str, name: str, entry: str, row: int, column: int) -> dict[str, str]:
+        """Names of a tensor before and after a block has written to it, by role."""
+        done, length = self._chain(entry, row, column)
+        return {f"{role}_before": until(name, done, length), role: until(name, done + 1, length)}
 
     def _names(self, row: int, column: int) -> dict[str, str]:
         """Tensors of a block by role."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from networks.training.channels.axes import EMBEDDINGS, Axes, axes_of
+from networks.training.channels.axes import EMBEDDINGS, axes_of
 from networks.training.step import Part, StepOp, TrainingStep
 
 ROWS, COLUMNS = 0, 1
@@ -136,15 +136,15 @@ class Partition:
         self._classes = self._collect(part_bytes)
         self._refine(weight_bytes)
 
-    def layout(self, name: str) -> Layout:
-        """How a tensor is cut."""
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """How each tensor is cut, by name."""
+        return {tensor.name: self._layout(tensor.name) for tensor in self._step.tensors}
+
+    def _layout(self, name: str) -> Layout:
         return Layout(
             name, self._ranges(name, ROWS), self._ranges(name, COLUMNS), self._outer.get(name, 1)
         )
-
-    def axes(self, op: StepOp) -> Axes | None:
-        """How an operation's operands can be cut."""
-        return self._axes[op.name]
 
     def _ranges(self, name: str, axis: int) -> tuple[Range, ...]:
         root = self._root((name, axis))

@@ -1,4 +1,4 @@
-"""A training step with its activations in parts."""
+"""A training step with tensors in parts."""
 
 from __future__ import annotations
 
@@ -6,48 +6,46 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from devices.operation import OpSpec
-from devices.quantities import Slices
 from networks.kinds import TensorKind
-from networks.training.channels.axes import Axes
+from networks.training.channels.axes import Axes, axes_of
 from networks.training.channels.blocks import INPUT_GRADIENT, PARAMETER_GRADIENT, Blocks
 from networks.training.channels.lookups import lookups
 from networks.training.channels.losses import gradient_in_parts, loss_in_parts
 from networks.training.channels.norms import norm_in_parts
-from networks.training.channels.partition import Layout, Partition, operands
+from networks.training.channels.partition import Layout, operands
+from networks.training.channels.parts import Parts
 from networks.training.order import OperationCount, placed
 from networks.training.step import Part, StepOp, StepTensor, TrainingStep
 
 
-def cut_channels(step: TrainingStep, slices: Slices) -> TrainingStep:
-    """Put the activations of a step that are large into parts of some of their channels.
+def in_layouts(
+    step: TrainingStep, layouts: Mapping[str, Layout], count: OperationCount
+) -> TrainingStep:
+    """Put tensors of a step into parts.
 
     Args:
-        step: Training step without parts.
-        slices: Most bytes of an activation or its gradient in a part, which has at least one
-            channel, and of a weight in a block of layers between parts.
+        step: Training step.
+        layouts: How each of its tensors is cut, by name.
+        count: Counts the operations that are made.
 
     Returns:
-        The step in parts; the step itself if nothing is larger, or nothing can be cut.
+        The step in parts; the step itself if nothing is cut.
 
     Raises:
         NetworkError: The parts take too many operations.
     """
-    if slices.activations is None:
-        return step
-    partition = Partition(step, slices.activations, slices.weights)
-    layouts = {tensor.name: partition.layout(tensor.name) for tensor in step.tensors}
     if not any(layout.is_cut for layout in layouts.values()):
         return step
-    ops = _Rewriting(step, partition, layouts).ops(OperationCount(step, slices))
-    return replace(step, ops=tuple(ops), tensors=tuple(_tensors(step, ops, partition, layouts)))
+    ops = _Rewriting(step, layouts).ops(count)
+    return replace(step, ops=tuple(ops), tensors=tuple(_tensors(step, ops, layouts)))
+
+
+_ACTIVATIONS = frozenset({"input", "output", "input_gradient", "output_gradient"})
 
 
 class _Rewriting:
-    def __init__(
-        self, step: TrainingStep, partition: Partition, layouts: Mapping[str, Layout]
-    ) -> None:
+    def __init__(self, step: TrainingStep, layouts: Mapping[str, Layout]) -> None:
         self._step = step
-        self._partition = partition
         self._layouts = layouts
         self._gradients: dict[str, list[StepOp]] = {}
         for op in step.ops:
@@ -66,7 +64,7 @@ class _Rewriting:
         products: set[str] = set()
         in_tables: set[str] = set()
         for op in self._step.ops:
-            axes = self._partition.axes(op)
+            axes = axes_of(op.spec)
             if axes is None or not any(self._layouts[name].is_cut for _, name in operands(op)):
                 (floating if op.phase == "update" else fixed).extend(count.of((op,)))
             elif axes.handling == "alike":
@@ -90,7 +88,7 @@ class _Rewriting:
             elif op.name not in products:
                 ordered.append(op)
             elif op.phase == "forward":
-                ordered.extend(count.of(Blocks(op, self._layouts).forward()))
+                ordered.extend(count.of(self._product(op).forward()))
             elif op.layer not in done:
                 done.add(op.layer)
                 ordered.extend(count.of(self._backward(self._gradients[op.layer])))
@@ -98,7 +96,7 @@ class _Rewriting:
 
     def _backward(self, gradients: Sequence[StepOp]) -> Iterator[StepOp]:
         """The gradients of a product: all blocks with a part of its input before the next part."""
-        blocks = {op.spec.kind.partition(".")[2]: Blocks(op, self._layouts) for op in gradients}
+        blocks = {op.spec.kind.partition(".")[2]: self._product(op) for op in gradients}
         of_input = blocks.get(INPUT_GRADIENT)
         of_weight = blocks.get(PARAMETER_GRADIENT)
         any_blocks = of_input or of_weight
@@ -111,6 +109,12 @@ class _Rewriting:
                     yield of_weight.parameter_gradient(row, column)
             if of_input is not None and of_input.has_columns:
                 yield of_input.fold(column)
+
+    def _product(self, op: StepOp) -> Blocks:
+        """The operations of a product, in blocks if an activation is cut."""
+        activations = (name for role, name in operands(op) if role in _ACTIVATIONS)
+        is_cut = any(self._layouts[name].is_cut for name in activations)
+        return (Blocks if is_cut else Parts)(op, self._layouts)
 
 
 def _before_readers(
@@ -174,16 +178,13 @@ def _main(op: StepOp, axes: Axes) -> str:
 
 
 def _tensors(
-    step: TrainingStep,
-    ops: Iterable[StepOp],
-    partition: Partition,
-    layouts: Mapping[str, Layout],
+    step: TrainingStep, ops: Iterable[StepOp], layouts: Mapping[str, Layout]
 ) -> Iterator[StepTensor]:
     """The tensors of a step in parts, then the unfinished results of chains."""
     copies = {
         name: layouts[_main(op, axes)]
         for op in step.ops
-        if (axes := partition.axes(op)) is not None
+        if (axes := axes_of(op.spec)) is not None
         for role, name in operands(op)
         if role in axes.copied
     }

@@ -1,21 +1,29 @@
 /* Fully connected layers: output[rows, out] = input[rows, in] * weight[out, in]^T + bias. */
 #include "kernels.h"
 
+/* The features that an operation computes, of which an operand in memory may have more. weight has
+ * these alone. */
 typedef struct {
-    jw_index rows, in, out;
+    jw_index rows, in, out; /* in memory */
     int has_bias;
-    jw_index first, features; /* output features that are computed */
-    int continues;            /* whether sums go on from what is in memory */
+    jw_index first, features;     /* output features */
+    jw_index first_input, inputs; /* input features */
+    int continues;                /* whether sums go on from what is in memory */
 } shape;
 
 static shape whole(const int32_t *a) {
-    const shape s = {a[0], a[1], a[2], a[3] != 0, 0, a[2], 0};
+    const shape s = {a[0], a[1], a[2], a[3] != 0, 0, a[2], 0, a[1], 0};
     return s;
 }
 
 static shape part(const int32_t *a) {
-    const shape s = {a[0], a[1], a[2], a[3] != 0, a[4], a[5], a[4] > 0};
+    const shape s = {a[0], a[1], a[2], a[3] != 0, a[4], a[5], a[6], a[7], 0};
     return s;
+}
+
+/* Whether other parts before it have written what a part writes. */
+static int follows(const shape *s) {
+    return s->first > 0 || s->first_input > 0;
 }
 
 static shape block(const int32_t *a) {
@@ -24,33 +32,34 @@ static shape block(const int32_t *a) {
     return s;
 }
 
-/* Each element is one chain of additions: the bias, or `continues` what is in memory, and then the
+/* Each element is one chain of additions: the bias, or if `continues` what is in memory, and then the
  * products in the order of the input features. */
-static void forward(const shape *s, int continues, const jw_call *call) {
-    const float *input = call->reads[0], *weight = call->reads[1];
+static void forward(const shape *s, const jw_call *call) {
+    const float *input = (const float *)call->reads[0] + s->first_input, *weight = call->reads[1];
     float *output = (float *)call->writes[0] + s->first;
     if (s->has_bias) {
         for (jw_index r = 0; r < s->rows; r++) {
             memcpy(output + r * s->out, call->reads[2], (size_t)s->features * sizeof(float));
         }
     }
-    jw_matmul_chained(s->rows, s->features, s->in, jw_plain(input, s->in),
-                      jw_transposed(weight, s->in), continues || s->has_bias, output, s->out,
+    jw_matmul_chained(s->rows, s->features, s->inputs, jw_plain(input, s->in),
+                      jw_transposed(weight, s->inputs), s->continues || s->has_bias, output, s->out,
                       call->workspace);
 }
 
 static void input_gradient(const shape *s, const jw_call *call) {
-    const float *output_gradient = call->reads[0], *weight = call->reads[1];
-    jw_matmul_chained(s->rows, s->in, s->features, jw_plain(output_gradient + s->first, s->out),
-                      jw_plain(weight, s->in), s->continues, call->writes[0], s->in,
+    const float *output_gradient = (const float *)call->reads[0] + s->first;
+    float *found = (float *)call->writes[0] + s->first_input;
+    jw_matmul_chained(s->rows, s->inputs, s->features, jw_plain(output_gradient, s->out),
+                      jw_plain(call->reads[1], s->inputs), s->continues, found, s->in,
                       call->workspace);
 }
 
 static void parameter_gradient(const shape *s, const jw_call *call) {
-    const float *input = call->reads[0];
+    const float *input = (const float *)call->reads[0] + s->first_input;
     const float *restrict output_gradient = (const float *)call->reads[1] + s->first;
-    jw_matmul(s->features, s->in, s->rows, 1.0f, jw_transposed(output_gradient, s->out),
-              jw_plain(input, s->in), 0.0f, call->writes[0], s->in, call->workspace);
+    jw_matmul(s->features, s->inputs, s->rows, 1.0f, jw_transposed(output_gradient, s->out),
+              jw_plain(input, s->in), 0.0f, call->writes[0], s->inputs, call->workspace);
     if (s->has_bias) {
         float *restrict bias_gradient = call->writes[1];
         jw_fill(bias_gradient, 0.0f, s->features);
@@ -64,7 +73,7 @@ static void parameter_gradient(const shape *s, const jw_call *call) {
 
 void jw_linear_forward(const jw_call *call) {
     const shape s = whole(call->attributes);
-    forward(&s, 0, call);
+    forward(&s, call);
 }
 
 void jw_linear_input_gradient(const jw_call *call) {
@@ -78,16 +87,18 @@ void jw_linear_parameter_gradient(const jw_call *call) {
 }
 
 void jw_linear_part_forward(const jw_call *call) {
-    const shape s = part(call->attributes);
-    if (s.first > 0) {
+    shape s = part(call->attributes);
+    s.continues = s.first_input > 0;
+    if (follows(&s)) {
         jw_take_over(call->writes[0], call->reads[2 + s.has_bias], s.rows * s.out);
     }
-    forward(&s, 0, call);
+    forward(&s, call);
 }
 
 void jw_linear_part_input_gradient(const jw_call *call) {
-    const shape s = part(call->attributes);
-    if (s.continues) {
+    shape s = part(call->attributes);
+    s.continues = s.first > 0;
+    if (follows(&s)) {
         jw_take_over(call->writes[0], call->reads[2], s.rows * s.in);
     }
     input_gradient(&s, call);
@@ -103,7 +114,7 @@ void jw_linear_block_forward(const jw_call *call) {
     if (s.continues) {
         jw_take_over(call->writes[0], call->reads[2], s.rows * s.out);
     }
-    forward(&s, s.continues, call);
+    forward(&s, call);
 }
 
 void jw_linear_block_input_gradient(const jw_call *call) {
@@ -115,15 +126,15 @@ void jw_linear_block_input_gradient(const jw_call *call) {
 }
 
 static size_t forward_workspace(shape s) {
-    return (size_t)jw_matmul_workspace(s.features, s.in) * sizeof(float);
+    return (size_t)jw_matmul_workspace(s.features, s.inputs) * sizeof(float);
 }
 
 static size_t input_gradient_workspace(shape s) {
-    return (size_t)jw_matmul_workspace(s.in, s.features) * sizeof(float);
+    return (size_t)jw_matmul_workspace(s.inputs, s.features) * sizeof(float);
 }
 
 static size_t parameter_gradient_workspace(shape s) {
-    return (size_t)jw_matmul_workspace(s.in, s.rows) * sizeof(float);
+    return (size_t)jw_matmul_workspace(s.inputs, s.rows) * sizeof(float);
 }
 
 size_t jw_linear_forward_workspace(const int32_t *attributes) {
