@@ -1,16 +1,18 @@
 """Schedules run on a board.
 
     python -m benchmarks.replay accuracy [--write docs/benchmarks/predictions.md]
+    python -m benchmarks.replay choices [--write docs/benchmarks/choices.md]
     python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
     python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
     python -m benchmarks.replay costs --record RESULTS [--write docs/benchmarks/costs.md]
     python -m benchmarks.replay demos [--write docs/benchmarks/demos.md]
 
-``accuracy`` compares predicted and measured steps of several networks, batches and budgets.
-``methods`` compares the schedules of several methods, run in turns. Both profile immediately before
-they solve and run. ``overhead`` measures the time that the executor itself takes. ``costs``
-compares methods of costing on directories of results that ``profile``, ``solve`` and ``run`` have
-filled. ``demos`` runs ``make demo`` many times on this computer. Each has ``--help``.
+``accuracy`` compares predicted and measured steps of several networks, batches and budgets,
+``choices`` schedules that were chosen with different costs, and ``methods`` those of several
+methods. All profile immediately before they solve and run. ``overhead`` measures the time that the
+executor itself takes. ``costs`` compares methods of costing on directories of results that
+``profile``, ``solve`` and ``run`` have filled. ``demos`` runs ``make demo`` many times on this
+computer. Each has ``--help``.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from benchmarks.pages import Page
 from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.replay.accuracy import Question, accuracy_page
 from benchmarks.replay.cases import Network
+from benchmarks.replay.choices import Question as ChoicesQuestion
+from benchmarks.replay.choices import choices_page
 from benchmarks.replay.costs import costs_page
 from benchmarks.replay.demos import demos_page
 from benchmarks.replay.methods import Question as MethodsQuestion
@@ -38,12 +42,16 @@ _NETWORKS = (
     "transformer:1",
 )
 
+_CHOICES = ("resnet8:1", "resnet8:8", "dscnn:8", "digits:32", "mobilenet:1", "autoencoder:8")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead|costs|demos")
+    kinds = parser.add_subparsers(
+        required=True, metavar="accuracy|choices|methods|overhead|costs|demos"
+    )
     parent = command_line()
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
     parent.add_argument("--steps", type=int, default=20, help="steps of each run")
@@ -57,12 +65,17 @@ def main() -> None:
     )
     accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
     accuracy.set_defaults(measure=_accuracy)
+    choices = kinds.add_parser("choices", parents=[parent], allow_abbrev=False)
+    choices.add_argument("--network", nargs="+", default=_CHOICES, metavar="MODEL:BATCH")
+    choices.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
+    choices.add_argument("--rounds", type=int, default=9, help="rounds of all schedules (9)")
+    choices.set_defaults(measure=_choices)
     methods = kinds.add_parser("methods", parents=[parent], allow_abbrev=False)
     methods.add_argument("--model", default="resnet8")
     methods.add_argument("--batch", type=int, default=8)
     methods.add_argument("--share", type=float, default=0.4)
     methods.set_defaults(measure=_methods)
-    for solving in (accuracy, methods):
+    for solving in (accuracy, choices, methods):
         solving.add_argument("--blocks", type=int, default=5, help="blocks of a profile")
         solving.add_argument("--time-limit", type=float, default=20.0, metavar="SECONDS")
     costs = kinds.add_parser("costs", parents=[command_line()], allow_abbrev=False)
@@ -90,6 +103,20 @@ def _accuracy(arguments: argparse.Namespace) -> Page:
         None if arguments.again is None else 60 * arguments.again,
     )
     return accuracy_page(question, _versions(description), _report)
+
+
+def _choices(arguments: argparse.Namespace) -> Page:
+    description = load_description(arguments.device)
+    question = ChoicesQuestion(
+        description,
+        [_network(word, None) for word in arguments.network],
+        arguments.share,
+        arguments.steps,
+        arguments.rounds,
+        arguments.blocks,
+        arguments.time_limit,
+    )
+    return choices_page(question, _versions(description), _report)
 
 
 def _network(word: str, slices: Slices | None) -> Network:

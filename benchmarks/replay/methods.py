@@ -9,18 +9,12 @@ from dataclasses import dataclass
 
 from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Problem, Progress, profiled, solved
+from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
-from devices.operation import OpSpec
-from devices.plan import ExecutionPlan
 from devices.replay import ExpectedStep
-from networks.data import generated_batches
-from networks.training.initial import initial_values
 from replay.expectation import expected_step
-from replay.lowering.lowering import lower, unscheduled
 from replay.reporting.report import value_check
-from replay.running.measured import ReplayRecord
-from replay.running.opening import open_replay
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.registry import run_baseline
 from solver.problem.problem import Problem as SchedulingProblem
@@ -30,8 +24,6 @@ from tests.support.graphs.schedules import UNSEARCHED, schedule_of
 METHODS = ("keep-everything", "paging-only", "remat-only", "capuchin-like")
 _ROUNDS = 2
 _ADDRESSES_S = 10.0
-_SEED = 0
-_BATCHES = 8
 
 
 _HEAD = (
@@ -104,21 +96,14 @@ class Row:
         )
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Records of every schedule, and of the unscheduled step. ``timed`` has one record a round."""
-
-    watched: Sequence[ReplayRecord]
-    timed: Sequence[Sequence[ReplayRecord]]
-    reference: ReplayRecord
-    energy_source: str
-
-
 def methods_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
     known = profiled(question.description, question.network, question.blocks, progress)
     problem = known.problem(question.share)
     schedules = _schedules(problem, question.limit_s, progress)
-    runs = _run(question, problem, schedules, progress)
+    subjects = [Scheduled(problem.graph, schedule) for schedule in schedules.values()]
+    runs = run_in_turns(
+        question.description, problem.step, subjects, question.steps, _ROUNDS, progress
+    )
     cells = [row.cells for row in _rows(problem, schedules, runs)]
     blank = ("–",) * (len(_HEAD) - 2)
     cells += [(name, "no schedule", *blank) for name in METHODS if name not in schedules]
@@ -149,44 +134,6 @@ def _schedules(problem: Problem, limit_s: float, progress: Progress) -> dict[str
     progress("ours: scheduling")
     schedules["ours"] = solved(problem, limit_s)
     return {name: schedule for name, schedule in schedules.items() if schedule.actions}
-
-
-def _run(
-    question: Question, problem: Problem, schedules: Mapping[str, Schedule], progress: Progress
-) -> Runs:
-    def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
-        scheduled = [
-            lower(problem.step, problem.graph, schedule, workspace_bytes)
-            for schedule in schedules.values()
-        ]
-        return [*scheduled, unscheduled(problem.step, workspace_bytes)]
-
-    data = generated_batches(problem.step, _BATCHES * problem.step.batch, _SEED)
-    batches = [data.batch(index) for index in range(question.steps)]
-    initial = initial_values(problem.step, _SEED)
-    origin = problem.graph.origin
-    opened = open_replay(
-        question.description,
-        problem.step.distinct_specs,
-        plans,
-        progress,
-        matmul=None if origin is None else origin.matmul,
-    )
-    with opened as session:
-
-        def run(plan: int, *, watched: bool) -> ReplayRecord:
-            return session.run(
-                plan, initial, batches, steps=question.steps, watched=watched, expected_step_s=1.0
-            )
-
-        reference = run(len(schedules), watched=True)
-        watched = [run(number, watched=True) for number in range(len(schedules))]
-        timed: list[list[ReplayRecord]] = [[] for _ in schedules]
-        for turn in range(_ROUNDS):
-            progress(f"round {turn + 1} of {_ROUNDS}")
-            for number in range(len(schedules)):
-                timed[number].append(run(number, watched=False))
-        return Runs(watched, timed, reference, session.energy_source or "not measured")
 
 
 def _rows(problem: Problem, schedules: Mapping[str, Schedule], runs: Runs) -> Iterator[Row]:

@@ -188,6 +188,11 @@ def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     return profile.changed(step_costs=everything, storage=storage)
 
 
+def without_step_costs(profile: DeviceProfile) -> DeviceProfile:
+    """The profile with costs by themselves only: as if no step had been watched."""
+    return profile.changed(step_costs=(), storage=_by_themselves(profile.storage))
+
+
 def _in_steps(cost: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
     if not transfers:
         return cost

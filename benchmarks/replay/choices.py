@@ -1,0 +1,233 @@
+"""Schedules chosen with different costs of operations, run in turns in one program."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.pages import Page, Table
+from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profiled, solved
+from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
+from devices.description import DeviceDescription
+from devices.documents.readable import si
+from devices.errors import MeasurementInvalid
+from devices.profile import DeviceProfile
+from networks.models import profiled_network
+from profiler.statistics import median_interval
+from replay.costs.context import without_step_costs
+from replay.costs.tune import Request, tune
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.schedule import Budget
+
+IN_PLACE, AGAIN = "in place", "in place, again"
+_TUNING_ROUNDS = 4
+_SEED = 0
+
+_HEAD = (
+    "network",
+    "budget",
+    IN_PLACE,
+    "warm",
+    "cold",
+    "refined",
+    "chosen over best",
+    "again over chosen",
+)
+
+_TEXT = """
+Each network is profiled on `{device}` ({blocks} blocks). Its step is solved (at most {limit:g} s
+each) with four kinds of costs, and all schedules are in one program and run in turns, {rounds}
+rounds of {steps} steps. Figures are those of a step, the median of the rounds' medians ({figure}).
+
+- *In place*: what `profile` measures and `solve` uses: operations in their places of a watched
+  step.
+- *Warm* and *cold*: operations by themselves, with their operands in the caches or out of them, and
+  transfers by themselves.
+- *Refined*: the best schedule of `tune`, which solves, runs and corrects the costs in at most
+  {tuning} rounds.
+- *Chosen over best* is the first of these over the least of all four, round by round: the median of
+  the rounds, with its 95 % interval. Equal schedules are run once.
+- *Again over chosen* is the schedule of *in place*, a second time in the same program, over its
+  first time: what is 1 but for the noise.
+"""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to run: every network under every share of its peak."""
+
+    description: DeviceDescription
+    networks: Sequence[Network]
+    shares: Sequence[float]
+    steps: int
+    rounds: int
+    blocks: int
+    limit_s: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The schedules of a case by kind of costs, each with the figure of every round."""
+
+    network: Network
+    share: float
+    by_costs: Mapping[str, Sequence[float]]
+    again: Sequence[float]
+    unit: str
+
+    @property
+    def over_best(self) -> Sequence[float]:
+        """The chosen schedule over the best one, for each round."""
+        best = min(self.by_costs.values(), key=statistics.median)
+        return [own / other for own, other in zip(self.by_costs[IN_PLACE], best, strict=True)]
+
+    @property
+    def noise(self) -> Sequence[float]:
+        """The chosen schedule over itself, for each round."""
+        return [own / other for own, other in zip(self.again, self.by_costs[IN_PLACE], strict=True)]
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (
+            str(self.network),
+            f"{self.share:.0%}",
+            *(si(statistics.median(self.by_costs[name]), self.unit) for name in _HEAD[2:6]),
+            _ratio(self.over_best),
+            _ratio(self.noise),
+        )
+
+
+def choices_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
+    rows, cells = [], []
+    figure = "seconds"
+    for network in question.networks:
+        known = profiled(question.description, network, question.blocks, progress)
+        for share in question.shares:
+            row = _row(question, known, share, progress)
+            if isinstance(row, str):
+                cells.append((str(network), f"{share:.0%}", row, *("–",) * (len(_HEAD) - 3)))
+            else:
+                rows.append(row)
+                cells.append(row.cells)
+                figure = "joules" if row.unit == "J" else "seconds"
+            progress(" | ".join(cells[-1]))
+    text = _TEXT.format(
+        device=question.description.name,
+        blocks=question.blocks,
+        limit=question.limit_s,
+        rounds=question.rounds,
+        steps=question.steps,
+        tuning=_TUNING_ROUNDS,
+        figure=figure,
+    )
+    table = Table(_HEAD, cells, note=_note(rows))
+    return Page("Schedules chosen with different costs", text, [table], versions)
+
+
+def _note(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    over = [statistics.median(row.over_best) for row in rows]
+    noise = [abs(statistics.median(row.noise) - 1) for row in rows]
+    return (
+        f"Chosen over best: {statistics.median(over):.3f} in the median of {len(rows)} cases,"
+        f" {max(over):.3f} in the worst. The same schedule twice differs by"
+        f" {100 * statistics.median(noise):.1f} % in the median, {100 * max(noise):.1f} % in the"
+        " worst."
+    )
+
+
+def _row(question: Question, known: Profiled, share: float, progress: Progress) -> Row | str:
+    """The case that was run, or why it was not."""
+    problem = known.problem(share)
+    found: dict[str, Scheduled] = {}
+    for name, profile in _profiles(known.profile):
+        progress(f"{known.network}, {share:.0%}: solving with costs {name}")
+        graph = cost_graph(problem.step, profile).graph
+        schedule = solved(replace(problem, graph=graph), question.limit_s)
+        if not schedule.actions:
+            return schedule.status.replace("_", " ")
+        found[name] = Scheduled(graph, schedule)
+    try:
+        found["refined"] = _refined(question, known, problem, progress)
+    except MeasurementInvalid as error:
+        return f"not refined: {error}"
+    return _measured(question, known.network, share, problem, found, progress)
+
+
+def _profiles(profile: DeviceProfile) -> Iterator[tuple[str, DeviceProfile]]:
+    yield IN_PLACE, profile
+    alone = without_step_costs(profile)
+    yield "warm", alone.changed(cost_basis="warm")
+    yield "cold", alone.changed(cost_basis="cold")
+
+
+def _refined(
+    question: Question, known: Profiled, problem: Problem, progress: Progress
+) -> Scheduled:
+    network = profiled_network(known.network.model, known.network.step())
+    request = Request(
+        question.description,
+        network,
+        problem.step,
+        Budget(ram_bytes=problem.budget_bytes),
+        SolverOptions(time_limit_s=question.limit_s),
+        _TUNING_ROUNDS,
+        question.steps,
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        tuned = tune(request, known.profile, Path(directory), progress, lambda _round: None)
+        return Scheduled(tuned.best.run.graph, tuned.best.run.schedule)
+
+
+def _measured(
+    question: Question,
+    network: Network,
+    share: float,
+    problem: Problem,
+    found: Mapping[str, Scheduled],
+    progress: Progress,
+) -> Row:
+    """Run all schedules that differ, and the chosen one twice."""
+    subjects: list[Scheduled] = []
+    number: dict[str, int] = {}
+    for name, each in found.items():
+        known = [other.schedule.actions for other in subjects]
+        if each.schedule.actions in known:
+            number[name] = known.index(each.schedule.actions)
+        else:
+            number[name] = len(subjects)
+            subjects.append(each)
+    subjects.append(found[IN_PLACE])
+    runs = run_in_turns(
+        question.description, problem.step, subjects, question.steps, question.rounds, progress
+    )
+    figures, unit = _figures(runs)
+    by_costs = {name: figures[index] for name, index in number.items()}
+    return Row(network, share, by_costs, figures[-1], unit)
+
+
+def _figures(runs: Runs) -> tuple[list[list[float]], str]:
+    """Joules of a step for each schedule and round; seconds if a step has no joules of its own."""
+    steps = [[record.sound_steps for record in own] for own in runs.timed]
+    has_joules = runs.energy_source not in {"estimated", "not measured"} and all(
+        step.energy_j is not None for own in steps for record in own for step in record
+    )
+    if has_joules:
+        return [[_median(step.energy_j for step in record) for record in own] for own in steps], "J"
+    return [[_median(step.time_s for step in record) for record in own] for own in steps], "s"
+
+
+def _median(values: Iterator[float | None]) -> float:
+    return statistics.median(value for value in values if value is not None)
+
+
+def _ratio(ratios: Sequence[float]) -> str:
+    if set(ratios) == {1.0}:
+        return "1"
+    interval = median_interval(ratios, _SEED)
+    return f"{interval.median:.3f} ({interval.low:.3f} to {interval.high:.3f})"

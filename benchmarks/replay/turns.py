@@ -1,0 +1,86 @@
+"""Several schedules of one step in one program, run in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.replay.cases import Progress
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from networks.data import generated_batches
+from networks.training.initial import initial_values
+from networks.training.step import TrainingStep
+from replay.lowering.lowering import lower, unscheduled
+from replay.running.measured import ReplayRecord
+from replay.running.opening import open_replay
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+_SEED = 0
+_BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A schedule, and the costs with which it was found."""
+
+    graph: CostedGraph
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Records of every schedule, and of the unscheduled step. ``timed`` has one record a round."""
+
+    watched: Sequence[ReplayRecord]
+    timed: Sequence[Sequence[ReplayRecord]]
+    reference: ReplayRecord
+    energy_source: str
+
+
+def run_in_turns(
+    description: DeviceDescription,
+    step: TrainingStep,
+    subjects: Sequence[Scheduled],
+    steps: int,
+    rounds: int,
+    progress: Progress,
+) -> Runs:
+    """Run schedules of a step: watched once, then every one of them in each round.
+
+    The order in a round alternates, so that a board that warms up favours none.
+    """
+
+    def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
+        lowered = [lower(step, each.graph, each.schedule, workspace_bytes) for each in subjects]
+        return [*lowered, unscheduled(step, workspace_bytes)]
+
+    data = generated_batches(step, _BATCHES * step.batch, _SEED)
+    batches = [data.batch(index) for index in range(steps)]
+    initial = initial_values(step, _SEED)
+    origin = subjects[0].graph.origin
+    opened = open_replay(
+        description,
+        step.distinct_specs,
+        plans,
+        progress,
+        matmul=None if origin is None else origin.matmul,
+    )
+    with opened as session:
+
+        def run(plan: int, *, watched: bool) -> ReplayRecord:
+            return session.run(
+                plan, initial, batches, steps=steps, watched=watched, expected_step_s=1.0
+            )
+
+        numbers = range(len(subjects))
+        reference = run(len(subjects), watched=True)
+        watched = [run(number, watched=True) for number in numbers]
+        timed: list[list[ReplayRecord]] = [[] for _ in numbers]
+        for turn in range(rounds):
+            progress(f"round {turn + 1} of {rounds}")
+            for number in numbers if turn % 2 == 0 else reversed(numbers):
+                timed[number].append(run(number, watched=False))
+        return Runs(watched, timed, reference, session.energy_source or "not measured")
