@@ -34,6 +34,7 @@ from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
 from devices.description import DeviceDescription, load_description
 from devices.quantities import Slices
+from profiler.run.options import ProfileOptions
 from solver.problem.quantities import parse_slices
 
 _NETWORKS = (
@@ -77,6 +78,13 @@ def main() -> None:
     methods.set_defaults(measure=_methods)
     for solving in (accuracy, choices, methods):
         solving.add_argument("--blocks", type=int, default=5, help="blocks of a profile")
+        solving.add_argument(
+            "--storage-budget-mib",
+            type=int,
+            default=ProfileOptions.storage_budget_bytes >> 20,
+            metavar="MIB",
+            help="most MiB that a profile writes to storage (%(default)s)",
+        )
         solving.add_argument("--time-limit", type=float, default=20.0, metavar="SECONDS")
     costs = kinds.add_parser("costs", parents=[command_line()], allow_abbrev=False)
     costs.add_argument("--record", nargs="+", type=Path, required=True, metavar="RESULTS")
@@ -98,7 +106,7 @@ def _accuracy(arguments: argparse.Namespace) -> Page:
         [_network(word, arguments.slices) for word in arguments.network],
         arguments.share,
         arguments.steps,
-        arguments.blocks,
+        _profiling(arguments),
         arguments.time_limit,
         None if arguments.again is None else 60 * arguments.again,
     )
@@ -113,10 +121,16 @@ def _choices(arguments: argparse.Namespace) -> Page:
         arguments.share,
         arguments.steps,
         arguments.rounds,
-        arguments.blocks,
+        _profiling(arguments),
         arguments.time_limit,
     )
     return choices_page(question, _versions(description), _report)
+
+
+def _profiling(arguments: argparse.Namespace) -> ProfileOptions:
+    return ProfileOptions(
+        blocks=arguments.blocks, storage_budget_bytes=arguments.storage_budget_mib << 20
+    )
 
 
 def _network(word: str, slices: Slices | None) -> Network:
@@ -131,7 +145,7 @@ def _methods(arguments: argparse.Namespace) -> Page:
         Network(arguments.model, arguments.batch),
         arguments.share,
         arguments.steps,
-        arguments.blocks,
+        _profiling(arguments),
         arguments.time_limit,
     )
     return methods_page(question, _versions(description), _report)

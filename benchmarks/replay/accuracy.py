@@ -13,6 +13,7 @@ from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.replay import ExpectedStep
 from networks.data import generated_batches
+from profiler.run.options import ProfileOptions
 from profiler.statistics import median_interval
 from replay.expectation import expected_step
 from replay.runs import Replayed, Subject, Training, replay_schedule
@@ -39,8 +40,8 @@ _HEAD = (
 )
 
 _TEXT = """
-Each network is profiled on `{device}` ({blocks} blocks), solved (at most {limit:g} s) and run
-({steps} steps), one immediately after the other. Joules are not compared here.
+Each network is profiled on `{device}` ({blocks} blocks, at most {written} written), solved (at most
+{limit:g} s) and run ({steps} steps), one immediately after the other. Joules are not compared here.
 
 - *Budget* is a share of the RAM of the step without recomputation and paging. Parameters are in
   storage where they alone exceed it.
@@ -64,7 +65,7 @@ class Question:
     networks: Sequence[Network]
     shares: Sequence[float]
     steps: int
-    blocks: int
+    profiling: ProfileOptions
     limit_s: float
     again_s: float | None
     """Seconds after which every schedule is run again; None for never."""
@@ -196,7 +197,8 @@ def accuracy_page(question: Question, versions: Sequence[str], progress: Progres
     again_s = question.again_s
     text = _TEXT.format(
         device=question.description.name,
-        blocks=question.blocks,
+        blocks=question.profiling.blocks,
+        written=size(question.profiling.storage_budget_bytes),
         limit=question.limit_s,
         steps=question.steps,
         later="" if again_s is None else f" {again_s / 60:.0f} min later, after all others",
@@ -227,7 +229,7 @@ def _spread(differences: Sequence[float]) -> str:
 
 def _cases(question: Question, progress: Progress) -> Iterator[_Case | Unsolved]:
     for network in question.networks:
-        known = profiled(question.description, network, question.blocks, progress)
+        known = profiled(question.description, network, question.profiling, progress)
         for share in question.shares:
             yield _case(question, known, share, progress)
 

@@ -75,7 +75,7 @@ class Profiled:
 
 
 def profiled(
-    description: DeviceDescription, network: Network, blocks: int, progress: Progress
+    description: DeviceDescription, network: Network, options: ProfileOptions, progress: Progress
 ) -> Profiled:
     """Profile a network on the board, by its operations and in its step.
 
@@ -88,11 +88,17 @@ def profiled(
             description,
             step.costed_specs,
             unscheduled(step),
-            ProfileOptions(blocks=blocks),
+            options,
             Path(directory) / "trials",
         )
     watched = profiled_network(network.model, step)
-    costs = watch_step(description, watched, profile, progress)
+    costs = watch_step(
+        description,
+        watched,
+        profile,
+        progress,
+        storage_budget_bytes=options.storage_budget_bytes,
+    )
     return Profiled(network, with_step_costs(profile, costs))
 
 

@@ -12,10 +12,11 @@ from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profiled, solved
 from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
 from devices.description import DeviceDescription
-from devices.documents.readable import si
+from devices.documents.readable import si, size
 from devices.errors import MeasurementInvalid
 from devices.profile import DeviceProfile
 from networks.models import profiled_network
+from profiler.run.options import ProfileOptions
 from profiler.statistics import median_interval
 from replay.costs.context import without_step_costs
 from replay.costs.tune import Request, tune
@@ -39,9 +40,10 @@ _HEAD = (
 )
 
 _TEXT = """
-Each network is profiled on `{device}` ({blocks} blocks). Its step is solved (at most {limit:g} s
-each) with four kinds of costs, and all schedules are in one program and run in turns, {rounds}
-rounds of {steps} steps. Figures are those of a step, the median of the rounds' medians ({figure}).
+Each network is profiled on `{device}` ({blocks} blocks, at most {written} written). Its step is
+solved (at most {limit:g} s each) with four kinds of costs, and all schedules are in one program and
+run in turns, {rounds} rounds of {steps} steps. Figures are those of a step, the median of the
+rounds' medians ({figure}).
 
 - *In place*: what `profile` measures and `solve` uses: operations in their places of a watched
   step.
@@ -65,7 +67,7 @@ class Question:
     shares: Sequence[float]
     steps: int
     rounds: int
-    blocks: int
+    profiling: ProfileOptions
     limit_s: float
 
 
@@ -105,7 +107,7 @@ def choices_page(question: Question, versions: Sequence[str], progress: Progress
     rows, cells = [], []
     figure = "seconds"
     for network in question.networks:
-        known = profiled(question.description, network, question.blocks, progress)
+        known = profiled(question.description, network, question.profiling, progress)
         for share in question.shares:
             row = _row(question, known, share, progress)
             if isinstance(row, str):
@@ -117,7 +119,8 @@ def choices_page(question: Question, versions: Sequence[str], progress: Progress
             progress(" | ".join(cells[-1]))
     text = _TEXT.format(
         device=question.description.name,
-        blocks=question.blocks,
+        blocks=question.profiling.blocks,
+        written=size(question.profiling.storage_budget_bytes),
         limit=question.limit_s,
         rounds=question.rounds,
         steps=question.steps,

@@ -13,6 +13,7 @@ from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.replay import ExpectedStep
+from profiler.run.options import ProfileOptions
 from replay.expectation import expected_step
 from replay.reporting.report import value_check
 from solver.addresses.plan import plan_addresses, with_addresses
@@ -62,7 +63,7 @@ class Question:
     network: Network
     share: float
     steps: int
-    blocks: int
+    profiling: ProfileOptions
     limit_s: float
 
 
@@ -97,7 +98,7 @@ class Row:
 
 
 def methods_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
-    known = profiled(question.description, question.network, question.blocks, progress)
+    known = profiled(question.description, question.network, question.profiling, progress)
     problem = known.problem(question.share)
     schedules = _schedules(problem, question.limit_s, progress)
     subjects = [Scheduled(problem.graph, schedule) for schedule in schedules.values()]
@@ -113,7 +114,7 @@ def methods_page(question: Question, versions: Sequence[str], progress: Progress
         share=question.share,
         budget=size(problem.budget_bytes),
         parameters=problem.step.parameters_in,
-        blocks=question.blocks,
+        blocks=question.profiling.blocks,
         limit=question.limit_s,
         rounds=_ROUNDS,
         steps=question.steps,
