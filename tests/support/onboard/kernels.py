@@ -311,6 +311,8 @@ def required_sizes(kind: str) -> dict[str, int]:
     """Attributes without which there is no operation of a kind."""
     family, _, entry = kind.partition(".")
     required = {"continued": 1, "bias": 0} if family.endswith("_block") else {}
+    if family in {"conv2d_part", "linear_part"}:  # those that go on with sums have no bias
+        required["bias"] = 0
     if family in {"conv2d_part", "conv2d_block"}:
         stride = 1 if entry == "input_gradient" else 2
         required |= {"groups": 1, "stride_height": stride, "stride_width": 1, "pad_bottom": 1}
