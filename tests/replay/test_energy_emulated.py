@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.emulated, pytest.mark.slow]
 DESCRIPTION = load_description("emulated-a72")
 STEPS = 100
 STEP_S = 30e-3
+_KERNEL_S = 10e-3
 
 # An instruction takes a nanosecond, and a round two of them.
 _KERNELS = """
@@ -123,14 +124,18 @@ def test_operations_shorter_than_a_reading_draw_the_powers_of_the_sensor(
     )
     energies = [next(e for e in found.activities if kind in e.activities) for kind in KINDS]
     assert len(set(map(id, energies))) == len(KINDS), found
-    # The first kernel works until it ends, however late that is; sleep takes longer than asked.
+    # The first kernel works until it ends, however late that is. Sleep takes longer than asked: the
+    # board idles then, or answers this computer, the more often the slower its clock is.
     for energy, worked_s in zip(energies, (inf, 0.0, 5e-3), strict=True):
-        busy = min(1.0, worked_s / energy.time_s)
-        power_w = sensor.idle_w + (sensor.busy_w - sensor.idle_w) * busy
+        late_s = max(0.0, energy.time_s - _KERNEL_S)
+        low_w, high_w = (
+            sensor.idle_w + (sensor.busy_w - sensor.idle_w) * min(1.0, busy_s / energy.time_s)
+            for busy_s in (worked_s, worked_s + late_s)
+        )
         half_w = (energy.power_w.high - energy.power_w.low) / 2
-        assert half_w < 0.15 * power_w, energy
+        assert half_w < 0.15 * low_w, energy
         # Twice the half of a 95 % interval: one sound power in thousands lies farther away.
-        assert energy.power_w.median == pytest.approx(power_w, abs=2 * half_w), energy
+        assert low_w - 2 * half_w <= energy.power_w.median <= high_w + 2 * half_w, energy
     together = steps_together(timed)
     assert together.steps == STEPS
     # Sleeping takes a different time in each run.
