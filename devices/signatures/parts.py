@@ -130,12 +130,12 @@ def before(written: Operand) -> Operand:
 
 
 def _follows(a: Attributes) -> bool:
-    """Whether parts before have written what a part continues."""
+    """Whether earlier parts of a chain have written to the tensor that a part writes."""
     return bool(a["first"] or a.get("first_input"))
 
 
 def _of_part(a: Attributes, operand: Operand) -> Operand:
-    """What a part has of an operand of the whole operation: its own channels of a parameter."""
+    """An operand of the whole operation as a part has it: a parameter with its channels alone."""
     if operand.role not in _PARAMETERS:
         return operand
     rows, *others = (a["channels"], *operand.shape[1:])
@@ -247,10 +247,11 @@ define(
 def representative(kind: str, a: Attributes, *, continued: bool) -> Attributes:
     """Attributes of the operation that is measured for all that do the same work elsewhere.
 
-    A part that continues what parts before have summed, or a range of rows or channels if there is
-    but one range (``continued``: it reads what they have written), is represented by the second
-    range of its size, every other part by the first: in place, channels beside those of others
-    cost what the first ones cost.
+    A part may read what earlier parts have written (``continued``). If sums go on in it, it is
+    represented by the second range of its size along the axis of these sums: the inputs of a
+    forward operation, the outputs of a gradient; for a part of a table or a fold, along its only
+    axis. Every other part is represented by the first one: it begins its sums, and what lies beside
+    them in the same tensor costs nothing in place.
     """
     found = dict(a)
     ranges = [each for each in (PART, INPUT_RANGE) if each[0] in a]

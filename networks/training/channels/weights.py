@@ -29,7 +29,7 @@ _ALL: tuple[Range, ...] = ((0, 1),)
 
 
 def weight_layouts(step: TrainingStep, most_bytes: int) -> dict[str, Layout]:
-    """How the tensors of a step are cut if weights are in parts, and no activation is.
+    """How to cut the large weights of a step, and no activation.
 
     A layer stays whole if none of its operations is larger than the largest one outside of layers
     with large weights, which no part makes smaller.
