@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import random
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from solver.annealing.events import EventArray, Events, Objective
 from solver.annealing.library import library
@@ -30,22 +32,32 @@ _LEEWAY = 10.0
 
 @dataclass(frozen=True)
 class _Round:
-    """A kind of round: temperatures in mean costs of an op, and length as a multiple."""
+    """A kind of round: temperatures in mean costs of an op, and length as a multiple.
+
+    A round that ``saves_fewer`` may page out what the best schedule pages out, but for one tensor.
+    """
 
     hot: float
     cold: float
     free_order: bool
     from_start: bool
     weight: float
+    saves_fewer: bool = False
 
 
-# Rounds near the best schedule, farther from it, and from the initial schedule.
+# Rounds near the best schedule, farther from it, and from the initial schedule. Where a page-out
+# costs much more than an op, the recomputations that make up for one less are found only if no
+# other page-out may take its place: hence the rounds that save fewer.
 _ROUNDS = (
     _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
     _Round(1.0, 0.003, free_order=True, from_start=True, weight=4),
     _Round(0.3, 0.001, free_order=False, from_start=True, weight=4),
+    _Round(1.0, 0.003, free_order=True, from_start=False, weight=2, saves_fewer=True),
+    _Round(3.0, 0.003, free_order=True, from_start=False, weight=2),
     _Round(0.1, 0.001, free_order=True, from_start=False, weight=1),
     _Round(1.0, 0.003, free_order=False, from_start=True, weight=4),
+    _Round(1.0, 0.003, free_order=False, from_start=False, weight=2, saves_fewer=True),
+    _Round(10.0, 0.003, free_order=False, from_start=False, weight=2),
     _Round(10.0, 0.02, free_order=True, from_start=True, weight=4),
 )
 _NEAR = _ROUNDS[0]
@@ -87,6 +99,7 @@ class Annealer:
         ]
         if not all(self._handles):
             raise MemoryError("not enough memory for annealing")
+        self._chance = random.Random(seed)  # noqa: S311
         self._offered: list[EventArray] = []
         self._best: EventArray | None = None
         self._best_cost = float("inf")
@@ -151,8 +164,17 @@ class Annealer:
                     yield kind, kind.weight * common_s
 
     def _round(self, kind: _Round, start: EventArray, duration_s: float) -> None:
+        barred: npt.NDArray[np.uint8] | None = None
+        if kind.saves_fewer:
+            saved = self._events.saved(start)
+            if not saved:
+                return
+            start = self._events.without(start, self._chance.choice(saved))
+            barred = self._events.others(self._events.saved(start))
         handle = self._handles[kind.free_order and self._free_order]
-        fits = self._library.sequence_restart(handle, _pointer(start), len(start))
+        fits = self._library.sequence_restart(
+            handle, _pointer(start), len(start), None if barred is None else _pointer(barred)
+        )
         if not fits:
             return
         slice_s = min(_SLICE_S, duration_s / 4)
@@ -178,7 +200,7 @@ class Annealer:
                 self._is_news = True
 
 
-def _pointer(array: EventArray) -> ctypes.c_void_p:
+def _pointer(array: EventArray | npt.NDArray[np.uint8]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 

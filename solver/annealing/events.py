@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -171,6 +171,24 @@ class Events:
             saved.difference_update(made)
             actions += [PageOut(tensor=graph.tensors[i].name) for i in sorted(made)]
         return with_frees(graph, actions)
+
+    def saved(self, events: EventArray) -> list[int]:
+        """Tensors, ascending, that are paged out only because this sequence pages them in."""
+        numbers = {int(event) for event in events}
+        return [i for i in self._pageable if self._page_in[i] in numbers and self._is_a_choice(i)]
+
+    def without(self, events: EventArray, tensor: int) -> EventArray:
+        """A sequence without the page-ins of a tensor. It may exceed the budget."""
+        return np.array([e for e in events if e != self._page_in[tensor]], np.int32)
+
+    def others(self, saved: Collection[int]) -> npt.NDArray[np.uint8]:
+        """1 for each tensor that would have to be paged out and is not one of ``saved``."""
+        return np.array([self._is_a_choice(i) and i not in saved for i in self._tensors], np.uint8)
+
+    def _is_a_choice(self, tensor: int) -> bool:
+        """Whether a tensor is in storage only if the schedule pages it out for itself."""
+        problem = self.problem
+        return not problem.starts_in_storage[tensor] and not problem.must_page_out[tensor]
 
     def _is_page_in(self, event: int) -> bool:
         return self._op_count <= event < self.begin

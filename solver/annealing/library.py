@@ -46,7 +46,12 @@ def library() -> ctypes.CDLL:
         ctypes.c_uint64,
     ]
     loaded.sequence_restart.restype = ctypes.c_int32
-    loaded.sequence_restart.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32]
+    loaded.sequence_restart.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+        ctypes.c_void_p,
+    ]
     loaded.sequence_anneal.restype = None
     loaded.sequence_anneal.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 4]
     loaded.sequence_best.restype = ctypes.c_int32

@@ -52,6 +52,7 @@ typedef struct {
     int32_t change_count, change_capacity;
     int32_t *best, best_length;
     double best_cost;
+    const uint8_t *barred; /* of each tensor: may not be paged in anew; NULL: none */
 } Search;
 
 /* --- random numbers ----------------------------------------------------------------------- */
@@ -334,16 +335,33 @@ static int32_t previous_touch(const Search *s, int32_t tensor, int32_t position)
     return at > 0 ? s->position[list->nodes[at - 1]] : -1;
 }
 
-/* A random event that recomputes a tensor or pages it in; -1 if none may be repeated. */
+/* The event that pages a tensor in; -1 if there is none, or the tensor is barred. */
+static int32_t page_in_of(const Search *s, int32_t tensor) {
+    return s->barred && s->barred[tensor] ? -1 : s->problem.page_in_of[tensor];
+}
+
+/* Limits of the share of recomputations among sources, however dear the other source is. What a
+ * recomputation needs may make it dearer than it seems: page-ins are dropped less. */
+#define LEAST_SHARE 0.1
+#define MOST_SHARE 0.95
+
+/* A random event that recomputes a tensor or pages it in, the cheaper one more often; -1 if none
+ * may be repeated. */
 static int32_t random_source(Search *s, int32_t tensor) {
-    int32_t compute = s->problem.compute_of[tensor], page_in = s->problem.page_in_of[tensor];
+    int32_t compute = s->problem.compute_of[tensor], page_in = page_in_of(s, tensor);
     if (compute >= 0 && !s->problem.repeatable[compute]) {
         compute = -1;
     }
     if (compute < 0 || page_in < 0) {
         return compute < 0 ? page_in : compute;
     }
-    return draw(s) & (1u << 20) ? compute : page_in;
+    const Problem *p = &s->problem;
+    double computing = p->cost[compute], paging = p->cost[page_in];
+    if (s->occurrences[page_in] == 0) {
+        paging += p->save_cost[tensor];
+    }
+    double share = computing + paging > 0 ? paging / (computing + paging) : 0.5;
+    return uniform(s) < fmin(fmax(share, LEAST_SHARE), MOST_SHARE) ? compute : page_in;
 }
 
 /* Recompute a tensor or page it in before a position, and at random the tensors that this reads. */
@@ -469,7 +487,7 @@ static int exchange(Search *s) {
     }
     int32_t event = s->event[node], writes = p->write_start[event + 1] - p->write_start[event];
     int32_t tensor = p->writes[p->write_start[event] + below(s, writes)];
-    int32_t other = is_page_in(s, event) ? p->compute_of[tensor] : p->page_in_of[tensor];
+    int32_t other = is_page_in(s, event) ? p->compute_of[tensor] : page_in_of(s, tensor);
     if (other < 0 || !p->repeatable[other]) {
         return 0;
     }
@@ -534,6 +552,78 @@ static int shift(Search *s) {
     return 1;
 }
 
+/* A random page-in of the sequence; -1 if none was met. */
+static int32_t random_page_in(Search *s) {
+    for (int attempt = 0; attempt < 32; attempt++) {
+        int32_t node = s->sequence[1 + below(s, s->length - 2)];
+        if (is_page_in(s, s->event[node])) {
+            return node;
+        }
+    }
+    return -1;
+}
+
+/* Remove all page-ins of a tensor. */
+static void forget(Search *s, int32_t tensor) {
+    int32_t page_in = s->problem.page_in_of[tensor];
+    const List *list = &s->of_tensor[tensor];
+    for (int32_t i = list->count - 1; i >= 0; i--) {
+        /* Removing one may have made others useless, and removed them. */
+        if (i < list->count && s->event[list->nodes[i]] == page_in) {
+            drop(s, list->nodes[i]);
+        }
+    }
+}
+
+/* Move: remove all page-ins of a tensor, and with them the cost of saving it. */
+static int keep(Search *s) {
+    int32_t node = random_page_in(s);
+    if (node < 0) {
+        return 0;
+    }
+    forget(s, s->problem.writes[s->problem.write_start[s->event[node]]]);
+    return 1;
+}
+
+/* Move: in place of a tensor that is paged out, page out another one that is in RAM meanwhile. */
+static int trade(Search *s) {
+    const Problem *p = &s->problem;
+    int32_t node = random_page_in(s);
+    if (node < 0) {
+        return 0;
+    }
+    int32_t tensor = p->writes[p->write_start[s->event[node]]], position = s->position[node];
+    int32_t before = previous_touch(s, tensor, position);
+    if (before < 0 || position - before < 2) {
+        return 0;
+    }
+    int32_t crossing = before + 1 + below(s, position - before - 1);
+    for (int attempt = 0; attempt < 16; attempt++) {
+        int32_t at = crossing + 1 + below(s, s->length - crossing - 1);
+        int32_t event = s->event[s->sequence[at]];
+        int32_t reads = p->read_start[event + 1] - p->read_start[event];
+        if (reads == 0) {
+            continue;
+        }
+        int32_t other = p->reads[p->read_start[event] + below(s, reads)];
+        int32_t touch = previous_touch(s, other, at);
+        if (other == tensor || touch < 0 || touch >= crossing || page_in_of(s, other) < 0 ||
+            p->bytes[other] == 0) {
+            continue;
+        }
+        if (insert(s, page_in_of(s, other), at) < 0) {
+            return 0;
+        }
+        if (draw(s) & (1u << 20)) {
+            forget(s, tensor);
+        } else {
+            drop(s, node);
+        }
+        return 1;
+    }
+    return 0;
+}
+
 /* --- the search --------------------------------------------------------------------------- */
 
 /* Initial penalty for exceeding the budget by 100 % in one slot, or the deadline by 100 %: a tenth
@@ -589,10 +679,12 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
             value = penalised_cost(s);
         }
         s->change_count = 0;
-        int32_t kind = below(s, 16);
-        int changed = kind < 5    ? split(s)
-                      : kind < 9  ? merge(s)
-                      : kind < 10 ? exchange(s)
+        int32_t kind = below(s, 32);
+        int changed = kind < 9    ? split(s)
+                      : kind < 17 ? merge(s)
+                      : kind < 19 ? exchange(s)
+                      : kind < 22 ? trade(s)
+                      : kind < 23 ? keep(s)
                                   : shift(s);
         if (!changed) {
             continue;
@@ -609,9 +701,11 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
     }
 }
 
-/* Restart from a sequence of events, including the beginning and the end. Return 0 if it exceeds
- * the capacity, or uses a tensor that is not available. */
-int32_t sequence_restart(Search *s, const int32_t *events, int32_t length) {
+/* Restart from a sequence of events, including the beginning and the end. `barred`, if not NULL, says
+ * of each tensor whether moves may page it in no more; it must outlive the annealing that follows.
+ * Return 0 if the sequence exceeds the capacity, or uses a tensor that is not available. */
+int32_t sequence_restart(Search *s, const int32_t *events, int32_t length, const uint8_t *barred) {
+    s->barred = barred;
     while (s->length > 0) {
         take_out(s, s->sequence[s->length - 1]);
     }

@@ -6,24 +6,28 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
 
 from devices.errors import BuildFailed
+from devices.published import load_published
+from networks.models import build_model
 from solver.annealing import Annealer
 from solver.annealing import library as annealing_library
 from solver.annealing.events import Events
-from solver.constructed import keep_everything
+from solver.constructed import keep_everything, page_everything
+from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
-from solver.problem.graph import CostedGraph
+from solver.problem.graph import CostedGraph, PageCost, Tensor
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Compute
+from solver.problem.schedule import Action, Budget, Compute, PageOut
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph, op, tensor, training_chain
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
 
-_LONG_ENOUGH_S = 20.0
+_LONG_ENOUGH_S = 60.0
 
 
 def annealed(
@@ -120,6 +124,57 @@ def test_schedule_survives_conversion_to_events_and_back(
     assert replay(costed, again).energy_j == pytest.approx(replay(costed, actions).energy_j)
     assert replay(costed, again).peak_bytes == replay(costed, actions).peak_bytes
     assert with_frees(costed, [s for s in again if s.do != "free"]) == again
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(problem=tight_problems(), data=st.data())
+def test_a_sequence_without_a_saved_tensor_saves_the_others(
+    problem: tuple[CostedGraph, Budget], data: st.DataObject
+) -> None:
+    own = Problem(*problem)
+    events = Events(own, "energy")
+    sequence = events.sequence(page_everything(own))
+    saved = events.saved(sequence)
+    paged_out = {a.tensor for a in page_everything(own) if isinstance(a, PageOut)}
+    assert {own.graph.tensors[i].name for i in saved} <= paged_out
+    assume(saved)
+    tensor = data.draw(st.sampled_from(saved))
+    rest = events.without(sequence, tensor)
+    assert events.saved(rest) == [other for other in saved if other != tensor]
+    barred = events.others(events.saved(rest))
+    assert barred[tensor]
+    assert not any(barred[other] for other in events.saved(rest))
+
+
+@pytest.mark.slow
+def test_no_transfer_is_left_where_recomputation_is_cheaper() -> None:
+    """A page-out takes most of a step; one less takes a search for many recomputations at once."""
+    costed = with_dear_transfers(
+        cost_graph(build_model("mobilenet", 1), load_published("a72")).graph, 0.7
+    )
+    peak_bytes = replay(costed, keep_everything(costed)).peak_bytes
+    problem = Problem(costed, Budget(ram_bytes=peak_bytes // 2))
+    least_j = sum(op.energy_j for op in costed.ops)
+    found = annealed(problem, lambda energy_j: energy_j < 1.7 * least_j, free_order=True)
+    assert found is not None
+    assert not any(isinstance(action, PageOut) for action in found)
+
+
+def with_dear_transfers(costed: CostedGraph, share: float) -> CostedGraph:
+    """A graph whose page-outs each cost a share of computing every op once."""
+    least_j, least_s = (
+        sum(getattr(op, unit) for op in costed.ops) for unit in ("energy_j", "time_s")
+    )
+    page_out = PageCost(energy_j=share * least_j, time_s=share * least_s)
+    page_in = PageCost(energy_j=share * least_j / 20, time_s=share * least_s / 20)
+    tensors = [
+        each
+        if each.page_out is None
+        else Tensor(**dict(each) | {"page_out": page_out, "page_in": page_in})
+        for each in costed.tensors
+    ]
+    return CostedGraph(**dict(costed) | {"tensors": tensors})
 
 
 def test_search_without_a_compiler_goes_on_and_reports_it(
