@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from devices.quantities import Slices
 from networks.models import build_model
 from networks.training import Network, Optimizer, training_step, with_parameters_in_storage
 from networks.training.codecs import kept_bytes, specs_in_all_forms, with_codecs
+from networks.training.network import NetworkError
 from networks.training.selection import select_trained
 from networks.training.slicing import sliced
 from solver.constructed import keep_everything
@@ -87,7 +88,11 @@ def test_a_step_with_codecs_has_the_bits_of_the_step_without(
     whole = training_step(build(2), optimizer, accumulate=2 if split else 1)
     if in_storage:
         whole = with_parameters_in_storage(whole)
-    plain = whole if slices is None else sliced(whole, slices)
+    try:
+        plain = whole if slices is None else sliced(whole, slices)
+    except NetworkError as error:
+        assume("make more than" not in str(error))  # slices of a few bytes make too many ops
+        raise
     step = with_codecs(plain)
     assert kept_bytes(step) <= kept_bytes(plain)
     assert_same_bits(whole, step, library, seed, in_place=in_place)

@@ -825,7 +825,9 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path: Path) -> None:
     ) as cluster:
         address = cluster.scheduler_address
         assert run(tmp_path, *words, "--out", str(tmp_path / "far"), "--scheduler", address) == 0
-    here, far = (table(tmp_path / out).drop(columns="seconds") for out in ("out", "far"))
+    # How much is proven about the smallest budget depends on what else this computer does.
+    of_time = ["seconds", "smallest_ram_bound_bytes"]
+    here, far = (table(tmp_path / out).drop(columns=of_time) for out in ("out", "far"))
     pd.testing.assert_frame_equal(here, far)
 
 

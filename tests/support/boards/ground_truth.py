@@ -58,13 +58,13 @@ _PUT_LIMIT_S = 60.0
 class CountedWindow:
     """One recorded window, and the instructions executed while its operation was looped.
 
-    ``own`` counts those of the harness, ``all`` also those of the operating system and other
-    programs, where they exist. Both include one clock read at the end. Both are of the window's
-    last try; ``own`` is the same in every try.
+    ``own`` counts those of the harness, and is the same in every try. ``all`` also counts those of
+    the operating system and other programs, where they exist, for each of the window's tries, of
+    which the record is the least disturbed one. Both include one clock read at the end.
     """
 
     trial: Trial
-    all: int
+    all: tuple[int, ...]
     own: int
 
 
@@ -134,7 +134,8 @@ class CountedBoard:
         looped = [trial for trial in trials if trial.window not in _IDLE]
         counts = list(_counts(self._log.read_text().splitlines()))[-len(looped) :]
         return tuple(
-            CountedWindow(trial, *count) for trial, count in zip(looped, counts, strict=True)
+            CountedWindow(trial, tuple(all_ for all_, _ in tries[-trial.tries :]), tries[-1][1])
+            for trial, tries in zip(looped, counts, strict=True)
         )
 
 
@@ -227,18 +228,19 @@ def _symbols(description: DeviceDescription, program: Path) -> dict[str, int]:
     return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
 
-def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Instruction counts (all, own) of the last window of an operation before each record."""
+def _counts(lines: Sequence[str]) -> Iterator[list[tuple[int, int]]]:
+    """Instruction counts (all, own) of the windows of an operation before each record."""
     begun: tuple[int, int] | None = None
-    window: tuple[int, int] | None = None
+    windows: list[tuple[int, int]] = []
     for line in lines:
         name, *numbers = line.split()
         now = int(numbers[0]), int(numbers[1])
         if name in _BEGIN:
             begun = now
         elif name == _END:
-            window = None if begun is None else (now[0] - begun[0], now[1] - begun[1])
+            if begun is not None:
+                windows.append((now[0] - begun[0], now[1] - begun[1]))
             begun = None
-        elif window is not None:
-            yield window
-            window = None
+        elif windows:
+            yield windows
+            windows = []
