@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Budget, Schedule
+from solver.problem.schedule import Action, Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
 
@@ -102,11 +102,13 @@ def profiled(
     return Profiled(network, with_step_costs(profile, costs))
 
 
-def solved(problem: Problem, limit_s: float) -> Schedule:
+def solved(problem: Problem, limit_s: float, starts: Iterable[tuple[Action, ...]] = ()) -> Schedule:
+    """Solve a problem, from other schedules of its step if there are any."""
     return solve_graph(
         problem.graph,
         Budget(ram_bytes=problem.budget_bytes),
         SolverOptions(time_limit_s=limit_s),
+        starts=starts,
     )
 
 

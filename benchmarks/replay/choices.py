@@ -22,7 +22,7 @@ from replay.costs.context import without_step_costs
 from replay.costs.tune import Request, tune
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
-from solver.problem.schedule import Budget
+from solver.problem.schedule import Budget, Schedule
 
 IN_PLACE = "in place"
 _COSTS = (IN_PLACE, "warm", "cold", "refined")
@@ -35,13 +35,16 @@ _HEAD = (
     *_COSTS,
     "chosen over best",
     "again over chosen",
+    "searched alone",
 )
 
 _TEXT = """
 Each network is profiled on `{device}` ({blocks} blocks, at most {written} written). Its step is
 solved (at most {limit:g} s each) with four kinds of costs, and all schedules are in one program and
 run in turns, {rounds} rounds of {steps} steps. Figures are those of a step, the median of the
-rounds' medians ({figure}).
+rounds' medians ({figure}). A search that ends with its time has some luck. So that costs are
+compared and not luck, each step is solved twice: the second search starts from what the first
+searches have found with all kinds of costs.
 
 - *In place*: what `profile` measures and `solve` uses: operations in their places of a watched
   step.
@@ -54,6 +57,8 @@ rounds' medians ({figure}).
   same rounds, so that noise makes the ratio larger, never smaller. Equal schedules are run once.
 - *Again over chosen* is the schedule of *in place*, a second time in the same program, over its
   first time: what is 1 but for the noise.
+- *Searched alone* is the predicted energy of what the first search found with costs in place, over
+  that of the second: the luck of a single search of {limit:g} s.
 """
 
 
@@ -72,13 +77,18 @@ class Question:
 
 @dataclass(frozen=True)
 class Row:
-    """The schedules of a case by kind of costs, each with the figure of every round."""
+    """The schedules of a case by kind of costs, each with the figure of every round.
+
+    ``alone`` is the energy of the first search's schedule over that of the second's, by costs in
+    place.
+    """
 
     network: Network
     share: float
     by_costs: Mapping[str, Sequence[float]]
     again: Sequence[float]
     unit: str
+    alone: float
 
     @property
     def over_best(self) -> Sequence[float]:
@@ -99,6 +109,7 @@ class Row:
             *(si(statistics.median(self.by_costs[name]), self.unit) for name in _COSTS),
             _ratio(self.over_best),
             _ratio(self.noise),
+            f"{self.alone:.3f}",
         )
 
 
@@ -146,19 +157,35 @@ def _note(rows: Sequence[Row]) -> str:
 def _row(question: Question, known: Profiled, share: float, progress: Progress) -> Row | str:
     """The case that was run, or why it was not."""
     problem = known.problem(share)
-    found: dict[str, Scheduled] = {}
-    for name, profile in _profiles(known.profile):
+    graphs = {
+        name: cost_graph(problem.step, profile).graph for name, profile in _profiles(known.profile)
+    }
+    first: dict[str, Schedule] = {}
+    for name, graph in graphs.items():
         progress(f"{known.network}, {share:.0%}: solving with costs {name}")
-        graph = cost_graph(problem.step, profile).graph
         schedule = solved(replace(problem, graph=graph), question.limit_s)
         if not schedule.actions:
             return schedule.status.replace("_", " ")
-        found[name] = Scheduled(graph, schedule)
+        first[name] = schedule
     try:
-        found["refined"] = _refined(question, known, problem, progress)
+        refined = _refined(question, known, problem, progress)
     except MeasurementInvalid as error:
         return f"not refined: {error}"
-    return _measured(question, known.network, share, problem, found, progress)
+    starts = [schedule.actions for schedule in (*first.values(), refined.schedule)]
+    found: dict[str, Scheduled] = {}
+    for name, graph in graphs.items():
+        progress(f"{known.network}, {share:.0%}: solving again with costs {name}")
+        schedule = solved(replace(problem, graph=graph), question.limit_s, starts)
+        found[name] = Scheduled(graph, schedule)
+    found["refined"] = refined
+    alone = _energy_j(first[IN_PLACE]) / _energy_j(found[IN_PLACE].schedule)
+    return _measured(question, known.network, share, problem, found, alone, progress)
+
+
+def _energy_j(schedule: Schedule) -> float:
+    if schedule.energy_j is None:
+        raise ValueError("a schedule without actions has no energy")
+    return schedule.energy_j
 
 
 def _profiles(profile: DeviceProfile) -> Iterator[tuple[str, DeviceProfile]]:
@@ -192,6 +219,7 @@ def _measured(
     share: float,
     problem: Problem,
     found: Mapping[str, Scheduled],
+    alone: float,
     progress: Progress,
 ) -> Row:
     """Run all schedules that differ, and the chosen one twice."""
@@ -210,7 +238,7 @@ def _measured(
     )
     figures, unit = _figures(runs)
     by_costs = {name: figures[index] for name, index in number.items()}
-    return Row(network, share, by_costs, figures[-1], unit)
+    return Row(network, share, by_costs, figures[-1], unit, alone)
 
 
 def _figures(runs: Runs) -> tuple[list[list[float]], str]:
