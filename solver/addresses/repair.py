@@ -15,22 +15,22 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
-from solver.referee.referee import RefereeError, verify
+from solver.referee.referee import RefereeError, replay, verify
 from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 
-# Shares of the remaining time: for the addresses of one schedule, for changes, and for paging
-# tensors out of the way.
-_PLAN_SHARE = 0.3
+# Shares of the remaining time: for the addresses of one schedule and of one of many, for changes,
+# and for paging tensors out of the way.
+_PLAN_SHARE, _TRY_SHARE = 0.3, 0.1
 _CHANGES_SHARE, _FAR_CHANGES_SHARE, _EVICTING_SHARE = 0.5, 0.15, 0.6
 # Longest search for the latter, and time reserved for its result, as a multiple of that of a pass.
 _EVICTING_S_PER_ACTION, _RESERVED_PASSES = 0.005, 3.0
 _EVICTED = "paging tensors out of the way"
-# Seconds for planning one of many schedules; arena relative to the budget up to which small changes
-# are likely to suffice, and from which on solving again for less RAM takes much more energy;
-# relative precision of the RAM for which solving again packs.
-_MOST_PLAN_S, _CLOSE, _FAR, _FINEST = 2.0, 1.03, 1.1, 0.003
+# Limits of the seconds for planning one of many schedules; arena relative to the budget up to which
+# small changes are likely to suffice, and from which on solving again for less RAM takes much more
+# energy; relative precision of the RAM for which solving again packs.
+_LEAST_PLAN_S, _MOST_PLAN_S, _CLOSE, _FAR, _FINEST = 0.5, 2.0, 1.03, 1.1, 0.003
 # Factor below the RAM that would make up for the fragmentation, for the next attempt.
 _SMALLER = 0.99
 # A schedule that does not pack is useless: the search for one that does may take this long beyond
@@ -59,13 +59,15 @@ def fit_into_arena(
     deadline: float,
     tolerance_j: float,
     limit: TimeLimit = TimeLimit(),  # noqa: B008 - immutable
+    spare: tuple[Action, ...] | None = None,
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify it with both referees.
 
-    Tried in turn: ``actions`` as they are; paging tensors out of the way in one pass, which packs
-    almost always and leaves a result whatever the time allows later; small changes, cheapest first;
-    if none packs, a search for a way to page less; schedules for less RAM. The last step is skipped
-    if the best costs no more than ``tolerance_j`` beyond ``actions``.
+    Tried in turn: ``actions`` as they are; the ``spare`` schedule; paging tensors out of the
+    way in one pass, which packs almost always and leaves a result whatever the time allows
+    later; small changes, cheapest first; if none packs, a search for a way to page less;
+    schedules for less RAM. The last step is skipped if the best costs no more than
+    ``tolerance_j`` beyond ``actions``.
 
     Args:
         problem: The problem.
@@ -74,6 +76,7 @@ def fit_into_arena(
         deadline: End of the search, on ``time.monotonic``. It may pass while no schedule packs.
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
+        spare: A valid schedule that was made for less RAM.
 
     Returns:
         The best schedule found, with addresses. Ctrl-C ends the search with what packs.
@@ -82,9 +85,13 @@ def fit_into_arena(
         KeyboardInterrupt: Ctrl-C, and nothing packs yet.
         RefereeError: A schedule is not valid.
     """
-    fitting = _Fitting(problem, actions, min(deadline, limit.end))
+    # A spare schedule is made where this one is not expected to pack.
+    share = _PLAN_SHARE if spare is None else _TRY_SHARE
+    fitting = _Fitting(problem, actions, min(deadline, limit.end), share)
     try:
         if not fitting.packs:
+            if spare is not None:
+                fitting.take(spare, limit)
             pass_s = fitting.evict(limit)
             if not fitting.change():
                 fitting.evict_less(pass_s, limit)
@@ -105,12 +112,16 @@ class _Candidate:
 
 
 class _Fitting:
-    def __init__(self, problem: Problem, actions: Sequence[Action], deadline: float) -> None:
+    def __init__(
+        self, problem: Problem, actions: Sequence[Action], deadline: float, plan_share: float
+    ) -> None:
         self._problem = problem
         self._limit_bytes = problem.budget.ram_bytes
         self._deadline = deadline
-        self._first = self._try(tuple(actions), "as it is", self._soon(_PLAN_SHARE))
+        self._first = self._try(tuple(actions), "as it is", self._soon(plan_share))
         self._best = self._first
+        # RAM for which a schedule packs, 0 if none is known.
+        self._packing_bytes = 0
 
     @property
     def packs(self) -> bool:
@@ -119,6 +130,18 @@ class _Fitting:
     @property
     def extra_j(self) -> float:
         return self._best.energy_j - self._first.energy_j
+
+    def take(self, spare: tuple[Action, ...], limit: TimeLimit) -> None:
+        """Try a schedule made for less RAM, if need be with tensors paged out of the way."""
+        problem = self._problem
+        peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
+        how = f"another one, made for {peak_bytes} bytes,"
+        found = self._try(spare, how, self._a_while(limit))
+        self._offer(found)
+        if self._fits(found):
+            self._packing_bytes = peak_bytes
+        else:
+            self._evict(spare, f"{how} and {_EVICTED}", 0.0, limit)
 
     def change(self) -> bool:
         """Apply changes one by one: the cheapest that packs, else that of the smallest arena.
@@ -173,8 +196,10 @@ class _Fitting:
     def solve(self, solve_again: SolveAgain, limit: TimeLimit) -> None:
         """Solve for less RAM until the result packs, then bisect for the most RAM that packs."""
         problem, most = self._problem, self._limit_bytes
-        too_much, packs, misses = most, 0, 0
+        too_much, packs, misses = most, self._packing_bytes, 0
         ram_bytes = min(most - 1, most * most // max(1, self._first.plan.arena_bytes))
+        if ram_bytes <= packs:
+            ram_bytes = (packs + too_much) // 2
         last = min(limit.end, max(self._deadline, time.monotonic() + _LAST_RESORT_S))
         while too_much - packs > max(1.0, _FINEST * most):
             if time.monotonic() >= (self._deadline if self.packs else last):
@@ -190,7 +215,7 @@ class _Fitting:
             else:
                 verify(problem.graph, actions, problem.budget)
                 how = f"solving it again for {ram_bytes} bytes"
-                found = self._try(actions, how, limit.at_most(_MOST_PLAN_S).end)
+                found = self._try(actions, how, self._a_while(limit))
                 self._offer(found)
                 if self._fits(found):
                     packs = ram_bytes
@@ -294,6 +319,11 @@ class _Fitting:
 
     def _fits(self, found: _Candidate) -> bool:
         return found.plan.arena_bytes <= self._limit_bytes
+
+    def _a_while(self, limit: TimeLimit) -> float:
+        """End of planning one of many schedules."""
+        least = time.monotonic() + _LEAST_PLAN_S
+        return min(limit.at_most(_MOST_PLAN_S).end, max(least, self._soon(_TRY_SHARE)))
 
     def _soon(self, share: float) -> float:
         """Time at which this share of the remaining time will have passed."""

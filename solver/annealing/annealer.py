@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -127,6 +128,16 @@ class Annealer:
             best = self._best
         return self._events.actions(best.tolist()) if news and best is not None else None
 
+    @property
+    def has_found(self) -> bool:
+        """Whether a schedule within the budget has been found."""
+        return self._best is not None
+
+    @property
+    def best_cost(self) -> float:
+        """Cost of the best schedule so far in the C library's unit; infinite for none."""
+        return self._best_cost
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -212,18 +223,26 @@ def anneal(
     objective: Objective = "energy",
     free_order: bool,
     stop_at_first: bool = False,
+    threads: int = 1,
 ) -> tuple[Action, ...] | None:
     """Anneal for ``seconds`` from ``actions``, which may exceed the budget.
 
     Returns the best schedule within the budget, or the first one with ``stop_at_first``, or None if
-    none is found. Raises :class:`~devices.errors.BuildFailed`.
+    none is found. Each of the ``threads`` has a seed of its own. Raises
+    :class:`~devices.errors.BuildFailed`.
     """
-    found: tuple[Action, ...] | None = None
     until = time.monotonic() + seconds
-    annealer = Annealer(problem, actions, objective=objective, free_order=free_order)
-    annealer.offer(actions)
-    with annealer:
-        while time.monotonic() < until and not (found and stop_at_first):
+    with ExitStack() as stack:
+        annealers = []
+        for seed in range(1, 1 + threads):
+            annealer = Annealer(
+                problem, actions, objective=objective, free_order=free_order, seed=seed
+            )
+            annealer.offer(actions)
+            annealers.append(stack.enter_context(annealer))
+        while time.monotonic() < until:
             time.sleep(_POLL_S)
-            found = annealer.found() or found
-    return found
+            if stop_at_first and any(annealer.has_found for annealer in annealers):
+                break
+        best = min(annealers, key=lambda annealer: annealer.best_cost)
+        return best.found()

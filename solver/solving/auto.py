@@ -22,6 +22,7 @@ from math import inf
 from pydantic import ValidationError
 
 from devices.errors import BuildFailed, EngineFailed, EngineUnavailable
+from solver.addresses.plan import plan_addresses
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
@@ -48,6 +49,11 @@ _SHARE_FOR_GREEDY = 0.2
 # Share of the remaining time for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
+# Time for trying whether the best schedule packs, and limits of the share of the RAM for which
+# another one is annealed if it does not.
+_MOMENT_S, _LEAST_SPARE, _MOST_SPARE, _SPARE_SEED = 0.3, 0.8, 0.9, 101
+# Share of the remaining time that is left for addresses then, besides what is reserved for them.
+_SHARE_FOR_PACKING = 0.4
 # Approximate time to build the compact program, and the multiple of it that must remain.
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
 # Share of the requested gap to which the crossing program is solved.
@@ -81,6 +87,7 @@ class AutomaticSearch:
         self._chosen: list[str] = []
         self._notes: list[str] = []
         self._annealers: list[Annealer] = []
+        self._spare: Annealer | None = None
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
         """Search, beginning with ``starts``.
@@ -144,6 +151,7 @@ class AutomaticSearch:
         if self._search.actions is None:
             self._find_first(annealing)
         elif not self._search.proven:
+            self._begin_spare(annealing)
             self._improve_greedily()
             self._search_orders(annealing)
         if self._search.proven:
@@ -184,6 +192,32 @@ class AutomaticSearch:
         if self._search.actions is not None:
             annealer.offer(self._search.actions)
         self._annealers.append(annealing.enter_context(annealer))
+
+    def _begin_spare(self, annealing: ExitStack) -> None:
+        """Anneal for less RAM too, if the best schedule so far gets no addresses in a moment."""
+        graph, budget, actions = self._problem.graph, self._problem.budget, self._search.actions
+        wanted = self._options.addresses and self._options.threads > 1 and self._annealers
+        if not wanted or actions is None:
+            return
+        until = min(self._deadline, time.monotonic() + _MOMENT_S)
+        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
+        if plan.arena_bytes <= budget.ram_bytes:
+            return
+        share = (budget.ram_bytes / plan.arena_bytes) ** 2  # what has less RAM fragments it too
+        share = max(_LEAST_SPARE, min(_MOST_SPARE, share))
+        less = budget.model_copy(update={"ram_bytes": int(share * budget.ram_bytes)})
+        spare = Annealer(
+            Problem(graph, less),
+            keep_everything(graph),
+            free_order=self._options.order != "given",
+            transfer_share=self._transfer_share,
+            seed=_SPARE_SEED,
+        )
+        spare.offer(actions)
+        if self._deadline < inf:  # it will take more time than usual to find addresses
+            self._deadline -= _SHARE_FOR_PACKING * max(0.0, self._deadline - time.monotonic())
+        self._spare = annealing.enter_context(spare)
+        self._chosen.append(f"annealing for {share:.0%} of the RAM, which is easier to pack")
 
     @property
     def _transfer_share(self) -> float:
@@ -476,6 +510,7 @@ class AutomaticSearch:
             else "",
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
+            spare=None if self._spare is None else self._spare.found(),
         )
 
 

@@ -20,7 +20,8 @@ class Outcome:
     If ``ending`` is ``infeasible``, one of the claims is that no schedule exists within ``budget``.
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
     ``engine`` and ``version`` name the program used (empty if no search was needed); ``notes`` are
-    copied into the schedule.
+    copied into the schedule. ``spare`` is a schedule for less RAM, for when the best one gets no
+    addresses.
     """
 
     ending: Ending
@@ -36,6 +37,7 @@ class Outcome:
     certificate: Certificate | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    spare: tuple[Action, ...] | None = None
 
     @property
     def stated(self) -> Claim:

@@ -37,13 +37,18 @@ _ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
 
 def pack(
-    problem: Problem, actions: tuple[Action, ...], options: SolverOptions, limit: TimeLimit
+    problem: Problem,
+    actions: tuple[Action, ...],
+    options: SolverOptions,
+    limit: TimeLimit,
+    spare: tuple[Action, ...] | None = None,
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
-    If ``actions`` do not pack into the budget, they are changed a little, or annealed under a
-    smaller budget. Hard cases take a second beyond ``limit``, since a schedule without addresses
-    cannot be used. Ctrl-C ends the search with what packs.
+    If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which was made
+    for less RAM; ``actions`` are changed a little, or annealed under a smaller budget. Hard
+    cases take a second beyond ``limit``, since a schedule without addresses cannot be used.
+    Ctrl-C ends the search with what packs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, and nothing packs yet.
@@ -55,10 +60,11 @@ def pack(
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        return _annealed(Problem(problem.graph, budget), actions, free_order, fitting)
+        smaller = Problem(problem.graph, budget)
+        return _annealed(smaller, actions, free_order, options.threads, fitting)
 
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
-    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting)
+    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting, spare)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         last = limit.reserving(-_LAST_RESORT_S)
         with last.enforced():
@@ -78,7 +84,11 @@ def packing_s(limit_s: float) -> float:
 
 
 def _annealed(
-    problem: Problem, actions: tuple[Action, ...], free_order: bool, limit: TimeLimit
+    problem: Problem,
+    actions: tuple[Action, ...],
+    free_order: bool,
+    threads: int,
+    limit: TimeLimit,
 ) -> tuple[Action, ...] | None:
     """Anneal from ``actions`` to a schedule within the smaller budget of ``problem``.
 
@@ -93,7 +103,13 @@ def _annealed(
     seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * op_count))
     found = None
     with suppress(BuildFailed):
-        found = anneal(problem, start or actions, min(seconds, limit.left_s), free_order=free_order)
+        found = anneal(
+            problem,
+            start or actions,
+            min(seconds, limit.left_s),
+            free_order=free_order,
+            threads=threads,
+        )
     return found or start
 
 

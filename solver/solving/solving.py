@@ -111,7 +111,8 @@ def solve_graph(
     actions, packed = outcome.actions, None
     if options.addresses:
         announce.phase("addresses")
-        packed = _packed(problem, actions, options, finding, is_stopped=ended_by == "interrupted")
+        is_stopped = ended_by == "interrupted"
+        packed = _packed(problem, actions, outcome.spare, options, finding, is_stopped=is_stopped)
         if packed is None:
             outcome = replace(outcome, notes=(*outcome.notes, _STOPPED_BEFORE_ADDRESSES))
         elif packed.plan.arena_bytes > budget.ram_bytes:
@@ -133,6 +134,7 @@ def solve_graph(
 def _packed(
     problem: Problem,
     actions: tuple[Action, ...],
+    spare: tuple[Action, ...] | None,
     options: SolverOptions,
     limit: TimeLimit,
     *,
@@ -148,7 +150,7 @@ def _packed(
     short = limit.at_most(_PACKING_AFTER_CTRL_C_S)
     for allowed in (short,) if is_stopped else (limit, short):
         with suppress(KeyboardInterrupt):
-            return pack(problem, actions, options, allowed)
+            return pack(problem, actions, options, allowed, spare)
     return None
 
 

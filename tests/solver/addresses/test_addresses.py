@@ -401,6 +401,18 @@ def test_costly_changes_are_replaced_by_solving_again() -> None:
     assert "solving it again for 6 bytes packs and takes 0 J more" in choosy.notes[0]
 
 
+def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
+    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    order = [1, 0, 2, 3, 4, 5, 6]
+    spare = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
+    packed = fit_into_arena(
+        problem, schedule, lambda _: None, _soon(), tolerance_j=0.0, spare=tuple(spare)
+    )
+    _assert_packs(problem, packed)
+    assert "packs and takes 0 J more" in packed.notes[0]
+    assert f"made for {replay(problem.graph, spare).peak_bytes} bytes" in packed.notes[0]
+
+
 def test_note_reports_that_no_schedule_packs() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
