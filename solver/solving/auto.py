@@ -7,7 +7,8 @@
    That ends the search, in any order.
 4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
    several seeds. With one, many runs of the greedy rule look for a better start of annealing, and
-   a second thread anneals if an order other than the graph's is better.
+   a second thread anneals if an order other than the graph's is better. If it gets no addresses in
+   a moment, another thread anneals for less RAM: a spare schedule, which is easier to pack.
 5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
@@ -52,6 +53,8 @@ _POLL_S = 0.05
 # Time for trying whether the best schedule packs, and limits of the share of the RAM for which
 # another one is annealed if it does not.
 _MOMENT_S, _LEAST_SPARE, _MOST_SPARE, _SPARE_SEED = 0.3, 0.8, 0.9, 101
+# Most ops of a graph for which annealing finds a schedule for less RAM in the time of one search.
+_MOST_SPARE_OPS = 1000
 # Share of the remaining time that is left for addresses then, besides what is reserved for them.
 _SHARE_FOR_PACKING = 0.4
 # Approximate time to build the compact program, and the multiple of it that must remain.
@@ -197,13 +200,14 @@ class AutomaticSearch:
         """Anneal for less RAM too, if the best schedule so far gets no addresses in a moment."""
         graph, budget, actions = self._problem.graph, self._problem.budget, self._search.actions
         wanted = self._options.addresses and self._options.threads > 1 and self._annealers
-        if not wanted or actions is None:
+        if not wanted or actions is None or len(graph.ops) > _MOST_SPARE_OPS:
             return
         until = min(self._deadline, time.monotonic() + _MOMENT_S)
         plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
         if plan.arena_bytes <= budget.ram_bytes:
             return
-        share = (budget.ram_bytes / plan.arena_bytes) ** 2  # what has less RAM fragments it too
+        # With less RAM its schedule will waste some to fragmentation, too.
+        share = (budget.ram_bytes / plan.arena_bytes) ** 2
         share = max(_LEAST_SPARE, min(_MOST_SPARE, share))
         less = budget.model_copy(update={"ram_bytes": int(share * budget.ram_bytes)})
         spare = Annealer(
@@ -481,6 +485,8 @@ class AutomaticSearch:
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._crossing
+        spare = None if self._spare is None else self._spare.found()
+        search.offer_if_valid(spare or ())
         budget, claims = self._problem.budget, self._claims
         if compact is not None:  # it may have ended early
             claims = claims.also(compact.claim)
@@ -510,7 +516,7 @@ class AutomaticSearch:
             else "",
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
-            spare=None if self._spare is None else self._spare.found(),
+            spare=spare,
         )
 
 
