@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -181,9 +181,10 @@ class Events:
         """A sequence without the page-ins of a tensor. It may exceed the budget."""
         return np.array([e for e in events if e != self._page_in[tensor]], np.int32)
 
-    def others(self, saved: Collection[int]) -> npt.NDArray[np.uint8]:
+    def others(self, saved: Iterable[int]) -> npt.NDArray[np.uint8]:
         """1 for each tensor that would have to be paged out and is not one of ``saved``."""
-        return np.array([self._is_a_choice(i) and i not in saved for i in self._tensors], np.uint8)
+        kept = set(saved)
+        return np.array([self._is_a_choice(i) and i not in kept for i in self._tensors], np.uint8)
 
     def _is_a_choice(self, tensor: int) -> bool:
         """Whether a tensor is in storage only if the schedule pages it out for itself."""
