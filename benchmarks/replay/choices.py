@@ -176,6 +176,8 @@ def _row(question: Question, known: Profiled, share: float, progress: Progress) 
     for name, graph in graphs.items():
         progress(f"{known.network}, {share:.0%}: solving again with costs {name}")
         schedule = solved(replace(problem, graph=graph), question.limit_s, starts)
+        if not schedule.actions:
+            return schedule.status.replace("_", " ")
         found[name] = Scheduled(graph, schedule)
     found["refined"] = refined
     alone = _energy_j(first[IN_PLACE]) / _energy_j(found[IN_PLACE].schedule)

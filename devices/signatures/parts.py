@@ -130,7 +130,7 @@ def before(written: Operand) -> Operand:
 
 
 def _follows(a: Attributes) -> bool:
-    """Whether earlier parts of a chain have written to the tensor that a part writes."""
+    """Whether an earlier part has written to the tensor that this part writes."""
     return bool(a["first"] or a.get("first_input"))
 
 

@@ -135,7 +135,7 @@ class _Fitting:
         """Try a schedule made for less RAM, if need be with tensors paged out of the way."""
         problem = self._problem
         peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
-        how = f"another one, made for {peak_bytes} bytes,"
+        how = f"another one, which fits {peak_bytes} bytes as a sum,"
         found = self._try(spare, how, self._a_while(limit))
         self._offer(found)
         if self._fits(found):

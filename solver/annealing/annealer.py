@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -103,7 +104,7 @@ class Annealer:
         self._chance = random.Random(seed)  # noqa: S311
         self._offered: list[EventArray] = []
         self._best: EventArray | None = None
-        self._best_cost = float("inf")
+        self._best_cost = inf
         self._is_news = False
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -127,11 +128,6 @@ class Annealer:
             news, self._is_news = self._is_news, False
             best = self._best
         return self._events.actions(best.tolist()) if news and best is not None else None
-
-    @property
-    def has_found(self) -> bool:
-        """Whether a schedule within the budget has been found."""
-        return self._best is not None
 
     @property
     def best_cost(self) -> float:
@@ -181,7 +177,7 @@ class Annealer:
             if not saved:
                 return
             start = self._events.without(start, self._chance.choice(saved))
-            barred = self._events.others(self._events.saved(start))
+            barred = self._events.not_saved(start)
         handle = self._handles[kind.free_order and self._free_order]
         fits = self._library.sequence_restart(
             handle, _pointer(start), len(start), None if barred is None else _pointer(barred)
@@ -242,7 +238,7 @@ def anneal(
             annealers.append(stack.enter_context(annealer))
         while time.monotonic() < until:
             time.sleep(_POLL_S)
-            if stop_at_first and any(annealer.has_found for annealer in annealers):
+            if stop_at_first and any(annealer.best_cost < inf for annealer in annealers):
                 break
         best = min(annealers, key=lambda annealer: annealer.best_cost)
         return best.found()

@@ -181,13 +181,13 @@ class Events:
         """A sequence without the page-ins of a tensor. It may exceed the budget."""
         return np.array([e for e in events if e != self._page_in[tensor]], np.int32)
 
-    def others(self, saved: Iterable[int]) -> npt.NDArray[np.uint8]:
-        """1 for each tensor that would have to be paged out and is not one of ``saved``."""
-        kept = set(saved)
-        return np.array([self._is_a_choice(i) and i not in kept for i in self._tensors], np.uint8)
+    def not_saved(self, events: EventArray) -> npt.NDArray[np.uint8]:
+        """1 for each tensor that this sequence would have to page out before it can page it in."""
+        saved = set(self.saved(events))
+        return np.array([self._is_a_choice(i) and i not in saved for i in self._tensors], np.uint8)
 
     def _is_a_choice(self, tensor: int) -> bool:
-        """Whether a tensor is in storage only if the schedule pages it out for itself."""
+        """Whether a tensor may be paged out, but need not be; storage has no copy at first."""
         problem = self.problem
         return not problem.starts_in_storage[tensor] and not problem.must_page_out[tensor]
 

@@ -52,7 +52,7 @@ typedef struct {
     int32_t change_count, change_capacity;
     int32_t *best, best_length;
     double best_cost;
-    const uint8_t *barred; /* of each tensor: may not be paged in anew; NULL: none */
+    const uint8_t *barred; /* of each tensor: 1 if moves may not page it in; NULL: they may */
 } Search;
 
 /* --- random numbers ----------------------------------------------------------------------- */
@@ -340,8 +340,8 @@ static int32_t page_in_of(const Search *s, int32_t tensor) {
     return s->barred && s->barred[tensor] ? -1 : s->problem.page_in_of[tensor];
 }
 
-/* Limits of the share of recomputations among sources, however dear the other source is. What a
- * recomputation needs may make it dearer than it seems: page-ins are dropped less. */
+/* Limits of the chance that a tensor is recomputed, whatever that and paging it in cost: the dearer
+ * one may still be better, because of what else it needs. */
 #define LEAST_SHARE 0.1
 #define MOST_SHARE 0.95
 
@@ -458,14 +458,19 @@ static void drop(Search *s, int32_t node) {
     }
 }
 
-static int32_t random_extra(Search *s) {
+/* A random node of a kind; -1 if none was met. */
+static int32_t random_node(Search *s, int (*is_wanted)(const Search *, int32_t)) {
     for (int attempt = 0; attempt < 32; attempt++) {
         int32_t node = s->sequence[1 + below(s, s->length - 2)];
-        if (is_extra(s, node)) {
+        if (is_wanted(s, node)) {
             return node;
         }
     }
     return -1;
+}
+
+static int32_t random_extra(Search *s) {
+    return random_node(s, is_extra);
 }
 
 /* Move: remove a recomputation or a page-in. */
@@ -552,15 +557,8 @@ static int shift(Search *s) {
     return 1;
 }
 
-/* A random page-in of the sequence; -1 if none was met. */
-static int32_t random_page_in(Search *s) {
-    for (int attempt = 0; attempt < 32; attempt++) {
-        int32_t node = s->sequence[1 + below(s, s->length - 2)];
-        if (is_page_in(s, s->event[node])) {
-            return node;
-        }
-    }
-    return -1;
+static int pages_in(const Search *s, int32_t node) {
+    return is_page_in(s, s->event[node]);
 }
 
 /* Remove all page-ins of a tensor. */
@@ -577,7 +575,7 @@ static void forget(Search *s, int32_t tensor) {
 
 /* Move: remove all page-ins of a tensor, and with them the cost of saving it. */
 static int keep(Search *s) {
-    int32_t node = random_page_in(s);
+    int32_t node = random_node(s, pages_in);
     if (node < 0) {
         return 0;
     }
@@ -588,7 +586,7 @@ static int keep(Search *s) {
 /* Move: in place of a tensor that is paged out, page out another one that is in RAM meanwhile. */
 static int trade(Search *s) {
     const Problem *p = &s->problem;
-    int32_t node = random_page_in(s);
+    int32_t node = random_node(s, pages_in);
     if (node < 0) {
         return 0;
     }
@@ -701,9 +699,9 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
     }
 }
 
-/* Restart from a sequence of events, including the beginning and the end. `barred`, if not NULL, says
- * of each tensor whether moves may page it in no more; it must outlive the annealing that follows.
- * Return 0 if the sequence exceeds the capacity, or uses a tensor that is not available. */
+/* Restart from a sequence of events, including the beginning and the end. Moves do
+ * not page in tensors that are `barred` (NULL: none); the array must outlive the annealing that
+ * follows. Return 0 if the sequence exceeds the capacity, or uses a tensor that is not available. */
 int32_t sequence_restart(Search *s, const int32_t *events, int32_t length, const uint8_t *barred) {
     s->barred = barred;
     while (s->length > 0) {

@@ -142,7 +142,7 @@ def test_a_sequence_without_a_saved_tensor_saves_the_others(
     tensor = data.draw(st.sampled_from(saved))
     rest = events.without(sequence, tensor)
     assert events.saved(rest) == [other for other in saved if other != tensor]
-    barred = events.others(events.saved(rest))
+    barred = events.not_saved(rest)
     assert barred[tensor]
     assert not any(barred[other] for other in events.saved(rest))
 

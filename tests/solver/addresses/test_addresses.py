@@ -410,7 +410,7 @@ def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
     )
     _assert_packs(problem, packed)
     assert "packs and takes 0 J more" in packed.notes[0]
-    assert f"made for {replay(problem.graph, spare).peak_bytes} bytes" in packed.notes[0]
+    assert f"which fits {replay(problem.graph, spare).peak_bytes} bytes as a sum" in packed.notes[0]
 
 
 def test_note_reports_that_no_schedule_packs() -> None:
