@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import math
-import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from devices.errors import BuildFailed
+from solver.addresses.first_fit import FirstFit
+from solver.addresses.online import first_fit_in_time
 from solver.addresses.packing import Packing
 from solver.time_limit import OutOfTime, check_time
 
 # Least number of orders tried, whatever amount of work is requested.
 _LEAST_PLACEMENTS = 40
-_PROMOTIONS = 60
-_MOVES = 200
-# An arena larger by this share of the bound is accepted with probability 1/e.
-_TEMPERATURE = 5e-4
-
-
-class _Enough(Exception):
-    """The target is reached, or the time or work is used up."""
+# Longest time for which Ctrl-C has to wait.
+_SLICE_S = 0.1
 
 
 class OrderSearch:
     """Local search for the smallest arena; ``offsets`` and ``arena_bytes`` are the best so far.
 
-    It starts with the order ``first``, if given, and orders by size, lifetime, load, area and
-    beginning. Then it alternates two neighbourhoods: all blocks beyond the target move forward in
-    the order by random amounts (as in squeaky wheel optimisation, Joslin and Clements, JAIR 1999);
-    and one block of the pile under a block beyond the target is moved.
+    First fit in the order of time comes first; then in the order ``first``, if given, and by size,
+    lifetime, load, area and beginning. From these, two neighbourhoods alternate: all blocks beyond
+    the target move forward in the order by random amounts (as in squeaky wheel optimisation, Joslin
+    and Clements, JAIR 1999); and one block of the pile under a block beyond the target is moved. A
+    round of either makes the arena smaller, or the sum of what is beyond the target.
+
+    Without a C compiler there is only first fit in the order of time.
     """
 
     def __init__(
@@ -37,93 +35,55 @@ class OrderSearch:
     ) -> None:
         self._packing = packing
         self._target_bytes = target_bytes
-        self._work_of_one = 100 + 4 * len(packing.size) + sum(map(len, packing.neighbours))
-        self._work_left = 0
-        self._deadline = 0.0
-        self._chance = random.Random(0)  # noqa: S311
-        # Arenas and orders, best first: the initial orders, and each best one when it was found.
-        self._starts: list[tuple[int, list[int]]] = []
-        self._first = list(_orders(packing)) if first is None else [list(first), *_orders(packing)]
-        self.offsets = packing.first_fit(self._first[0])
+        self._orders: FirstFit | None = None
+        self.offsets = first_fit_in_time(packing.shapes)
         self.arena_bytes = packing.arena(self.offsets)
+        if self._is_over:
+            return
+        with suppress(BuildFailed):
+            self._orders = FirstFit(packing, target_bytes)
+            self._place(self._orders, first)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.arena_bytes <= self._target_bytes
+
+    def _place(self, orders: FirstFit, first: Sequence[int] | None) -> None:
+        with suppress(OutOfTime):
+            for order in _starts(self._packing, first):
+                check_time()
+                orders.place(order)
+                self._take(orders)
+                if self._is_over:
+                    break
 
     def run(self, work: int, deadline: float) -> None:
         """Search until the target is reached, ``work`` is done, or ``deadline`` has passed.
 
-        ``work`` counts pairs of neighbours examined (ten million take about a second); ``deadline``
-        is on ``time.monotonic``. A further call continues the search.
+        ``work`` counts pairs of blocks (a billion take about half a second); ``deadline`` is on
+        ``time.monotonic``. A further call continues the search.
         """
-        if self.arena_bytes <= self._target_bytes:
-            return
-        self._work_left = max(work, _LEAST_PLACEMENTS * self._work_of_one)
-        self._deadline = deadline
-        with suppress(_Enough, OutOfTime):
-            if not self._starts:
-                starts = [(self._place(order)[0], order) for order in self._first]
-                self._starts = sorted(starts, key=lambda start: start[0])
-            while True:
-                self._promote()
-                self._move()
-
-    def _place(self, order: Sequence[int]) -> tuple[int, list[int]]:
-        """Place blocks by first fit; return arena and offsets. Raises :class:`_Enough`."""
-        offsets = self._packing.first_fit(order)
-        arena = self._packing.arena(offsets)
-        if arena < self.arena_bytes:
-            self.arena_bytes, self.offsets = arena, offsets
-            if self._starts:
-                self._starts.insert(0, (arena, list(order)))
-        self._work_left -= self._work_of_one
-        reached = self.arena_bytes <= self._target_bytes
-        if reached or self._work_left < 0 or time.monotonic() > self._deadline:
-            raise _Enough
-        return arena, offsets
-
-    def _sticking_out(self, arena: int, offsets: Sequence[int]) -> list[int]:
-        limit = max(self._target_bytes, arena - 1)
-        size = self._packing.size
-        return [i for i, offset in enumerate(offsets) if offset + size[i] > limit]
-
-    def _promote(self) -> None:
-        chance = self._chance
         count = len(self._packing.size)
-        order = (self._starts[0] if chance.random() < 0.5 else chance.choice(self._starts))[1]
-        for _ in range(_PROMOTIONS):
-            _, offsets = self._place(order)
-            place = [0.0] * count
-            for rank, i in enumerate(order):
-                place[i] = float(rank)
-            for i in self._sticking_out(self.arena_bytes, offsets):
-                place[i] *= chance.random()
-            for _ in range(2):
-                place[chance.randrange(count)] += chance.gauss(0, 0.05 * count)
-            order = sorted(range(count), key=place.__getitem__)
+        placements = max(_LEAST_PLACEMENTS, work // (count * (count + 100)))
+        with suppress(OutOfTime):
+            while self._orders is not None and not self._is_over and placements > 0:
+                check_time()
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    break
+                placements = self._orders.search(placements, min(left_s, _SLICE_S))
+                self._take(self._orders)
 
-    def _move(self) -> None:
-        packing, chance = self._packing, self._chance
-        order = self._starts[0][1]
-        arena, offsets = self._place(order)
-        for _ in range(_MOVES):
-            i = chance.choice(self._sticking_out(arena, offsets))
-            if chance.random() < 0.5:
-                i = chance.choice(_pile(packing, offsets, i))
-            changed = list(order)
-            at = changed.index(i)
-            kind = chance.random()
-            if kind < 0.5:
-                changed.insert(chance.randrange(at + 1), changed.pop(at))
-            elif kind < 0.6 or not packing.neighbours[i]:
-                changed.insert(chance.randrange(at, len(changed)), changed.pop(at))
-            else:
-                other = changed.index(chance.choice(packing.neighbours[i]))
-                changed[at], changed[other] = changed[other], changed[at]
-            new_arena, new_offsets = self._place(changed)
-            worse = (new_arena - arena) / (_TEMPERATURE * packing.bound)
-            if worse <= 0 or chance.random() < math.exp(-worse):
-                order, arena, offsets = changed, new_arena, new_offsets
+    def _take(self, orders: FirstFit) -> None:
+        arena_bytes, offsets = orders.best
+        if arena_bytes < self.arena_bytes:
+            self.arena_bytes, self.offsets = arena_bytes, offsets
 
 
-def _orders(packing: Packing) -> Iterator[list[int]]:
+def _starts(packing: Packing, first: Sequence[int] | None) -> Iterator[list[int]]:
+    """Orders to begin with."""
+    if first is not None:
+        yield list(first)
     size, load = packing.size, packing.load
     start = [shape[0].start for shape in packing.shapes]
     end = [shape[-1].end for shape in packing.shapes]
@@ -138,15 +98,3 @@ def _orders(packing: Packing) -> Iterator[list[int]]:
     yield sorted(blocks, key=lambda i: (-most[i], -size[i]))
     yield sorted(blocks, key=lambda i: -size[i] * life[i])
     yield sorted(blocks, key=lambda i: (start[i], -end[i]))
-
-
-def _pile(packing: Packing, offsets: Sequence[int], top: int) -> list[int]:
-    """Block ``top`` and the blocks under it, down to offset 0."""
-    pile = [top]
-    while offsets[pile[-1]]:
-        i = pile[-1]
-        below = (
-            j for j in packing.neighbours[i] if offsets[j] + packing.height(j, i) == offsets[i]
-        )
-        pile.append(next(below))
-    return pile

@@ -453,7 +453,8 @@ def test_a_board_that_its_meter_feeds_has_power_while_it_is_flashed(
         assert not ppk2.status().powered
         tool("openocd")
         assert cli.main(["flash", "--device", str(path)]) == ExitCode.DONE
-        assert (ppk2.status().powered, ppk2.status().millivolts) == (True, 3000)
+        processes.wait_until(lambda: ppk2.status().powered)
+        assert ppk2.status().millivolts == 3000
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from profiler.meters.ppk2.losses import Arrivals
 from profiler.meters.ppk2.ppk2 import Ppk2, open_ppk2
 from profiler.meters.stand_ins.ppk2 import Loss, Ppk2StandIn, Scenario, Step
 from profiler.opening.meters import open_synchroniser
+from tests.support.boards.processes import wait_until
 from tests.support.failures import sentence_of
 
 RATE_HZ = 100_000
@@ -379,6 +380,7 @@ def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:
     """Stop and return the capture, or skip the test."""
     with skipped_if_busy(stand_in):
         capture = instrument.stop()
+    wait_until(lambda: not stand_in.status().streaming)
     assert len(capture) == stand_in.status().samples
     return capture
 
@@ -401,7 +403,6 @@ def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
         capture = finished(stand_in, instrument)
         status = stand_in.status()
         assert (status.mode, status.millivolts, status.powered) == (2, 3300, True)
-        assert not status.streaming
         instrument.close()
         assert stand_in.status().powered
     assert not capture.flawed(Flaw.LOST, ALL).any()
@@ -492,8 +493,8 @@ def test_the_windows_of_a_block_get_their_energies() -> None:
 
 def test_mode_and_voltage_are_set_as_described() -> None:
     with connected(Scenario(), mode="ampere", voltage_v=1.85) as (stand_in, instrument):
-        status = stand_in.status()
-        assert (status.mode, status.millivolts) == (1, 1850)
+        wait_until(lambda: stand_in.status().millivolts == 1850)
+        assert stand_in.status().mode == 1
         assert instrument.detail == ("PPK2 (hardware 9173), ampere meter, supply taken as 1.85 V")
 
 

@@ -16,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from plots.arena import arena
+from solver.addresses.first_fit import FirstFit
 from solver.addresses.packing import Packing
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
@@ -45,6 +46,13 @@ from tests.support.graphs.graph_strategies import (
     small_graphs,
     tight_problems,
 )
+
+
+def first_fit(packing: Packing, order: list[int]) -> list[int]:
+    orders = FirstFit(packing, target_bytes=0)
+    orders.place(order)
+    return orders.best[1]
+
 
 SMALLEST = 0  # an arena limit that no arena meets
 
@@ -142,12 +150,15 @@ def test_tensors_outside_the_budget_are_not_in_the_arena() -> None:
 
 
 def test_plan_within_the_limit_is_not_improved() -> None:
-    problem = training_chain(30)
+    """``b`` lies above ``a``, where there is no room for ``c`` under it later."""
+    problem = graph(
+        [op("one", "x", "a"), op("two", "a", "b"), op("three", "b", "c")],
+        [tensor("x", 0, home="ram"), tensor("a", 2), tensor("b", 3), tensor("c", 4)],
+    )
     schedule = keep_everything(problem)
-    smallest, _ = _planned(problem, schedule)
-    roomy, _ = _planned(problem, schedule, limit_bytes=2 * smallest.arena_bytes)
-    assert smallest.arena_bytes < roomy.arena_bytes
-    assert roomy.arena_bytes <= 2 * smallest.arena_bytes
+    assert _planned(problem, schedule)[0].arena_bytes == 7
+    assert _planned(problem, schedule, limit_bytes=8)[0].arena_bytes == 7
+    assert _planned(problem, schedule, limit_bytes=9)[0].arena_bytes == 9
 
 
 # --- in place -------------------------------------------------------------------------------------
@@ -185,7 +196,7 @@ def test_size_of_a_block_changes_with_its_tensor_in_place(before: int, after: in
     assert plan.arena_bytes == plan.bound_bytes == replay(problem, schedule).peak_bytes == 10
     # First fit alone shows it: the others lie right above the block's size at their time.
     packing = Packing(spans_of(blocks_of(problem, schedule, "all")))
-    assert packing.first_fit([1, 0, 2]) == [before, 0, after]
+    assert first_fit(packing, [1, 0, 2]) == [before, 0, after]
 
 
 def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> None:
@@ -197,14 +208,14 @@ def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> No
     packing = Packing(shapes)
     assert max(packing.load) == 10
     assert packing.bound == 18
-    assert packing.arena(packing.first_fit([0, 1])) == 18
+    assert packing.arena(first_fit(packing, [0, 1])) == 18
 
 
 def test_blocks_that_change_size_pack_by_their_sizes_at_each_time() -> None:
     packing = Packing([(Span(0, 1, 1), Span(1, 2, 9)), (Span(1, 2, 1), Span(2, 3, 9))])
     assert packing.bound == 10
-    assert packing.first_fit([1, 0]) == [1, 0]
-    assert packing.first_fit([0, 1]) == [0, 9]
+    assert first_fit(packing, [1, 0]) == [1, 0]
+    assert first_fit(packing, [0, 1]) == [0, 9]
 
 
 # --- the referee of addresses ---------------------------------------------------------------------
