@@ -52,6 +52,8 @@ def library() -> ctypes.CDLL:
         ctypes.c_int32,
         ctypes.c_void_p,
     ]
+    loaded.sequence_limit_ram.restype = None
+    loaded.sequence_limit_ram.argtypes = [ctypes.c_void_p, ctypes.c_double]
     loaded.sequence_anneal.restype = None
     loaded.sequence_anneal.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 4]
     loaded.sequence_best.restype = ctypes.c_int32

@@ -796,6 +796,13 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
     return s;
 }
 
+/* Limit the RAM from the next restart on, and forget the best sequence. */
+void sequence_limit_ram(Search *s, double ram_bytes) {
+    s->problem.ram_bytes = ram_bytes;
+    s->best_cost = INFINITY;
+    s->best_length = 0;
+}
+
 /* The best sequence so far within the budget and the deadline: return its length (0: none) and
  * copy its events and cost. */
 int32_t sequence_best(const Search *s, int32_t *events, double *cost) {

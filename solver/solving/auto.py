@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import inf
 
 from pydantic import ValidationError
@@ -50,13 +50,11 @@ _SHARE_FOR_GREEDY = 0.2
 # Share of the remaining time for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
-# Time for trying whether the best schedule packs, and limits of the share of the RAM for which
-# another one is annealed if it does not.
-_MOMENT_S, _LEAST_SPARE, _MOST_SPARE, _SPARE_SEED = 0.3, 0.8, 0.9, 101
+# Time for trying whether a schedule gets addresses, too short for CP-SAT to begin; shares of the
+# RAM for which greedy schedules are tried if the best gets none, and share of the time for them.
+_MOMENT_S, _SPARE_SHARES, _SHARE_FOR_SPARES, _SPARE_SEED = 0.3, (0.98, 0.95, 0.9, 0.85), 0.1, 101
 # Most ops of a graph for which annealing finds a schedule for less RAM in the time of one search.
 _MOST_SPARE_OPS = 1000
-# Share of the remaining time that is left for addresses then, besides what is reserved for them.
-_SHARE_FOR_PACKING = 0.4
 # Approximate time to build the compact program, and the multiple of it that must remain.
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
 # Share of the requested gap to which the crossing program is solved.
@@ -198,30 +196,43 @@ class AutomaticSearch:
 
     def _begin_spare(self, annealing: ExitStack) -> None:
         """Anneal for less RAM too, if the best schedule so far gets no addresses in a moment."""
-        graph, budget, actions = self._problem.graph, self._problem.budget, self._search.actions
+        graph, actions = self._problem.graph, self._search.actions
         wanted = self._options.addresses and self._options.threads > 1 and self._annealers
         if not wanted or actions is None or len(graph.ops) > _MOST_SPARE_OPS:
             return
-        until = min(self._deadline, time.monotonic() + _MOMENT_S)
-        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
-        if plan.arena_bytes <= budget.ram_bytes:
+        if self._arena_share(actions) <= 1:
             return
-        # With less RAM its schedule will waste some to fragmentation, too.
-        share = (budget.ram_bytes / plan.arena_bytes) ** 2
-        share = max(_LEAST_SPARE, min(_MOST_SPARE, share))
-        less = budget.model_copy(update={"ram_bytes": int(share * budget.ram_bytes)})
+        share, start = self._packing_greedy()
         spare = Annealer(
-            Problem(graph, less),
+            self._problem,
             keep_everything(graph),
             free_order=self._options.order != "given",
             transfer_share=self._transfer_share,
             seed=_SPARE_SEED,
+            arena_share=self._arena_share,
+            ram_share=share,
         )
-        spare.offer(actions)
-        if self._deadline < inf:  # it will take more time than usual to find addresses
-            self._deadline -= _SHARE_FOR_PACKING * max(0.0, self._deadline - time.monotonic())
+        spare.offer(start or actions)
         self._spare = annealing.enter_context(spare)
-        self._chosen.append(f"annealing for {share:.0%} of the RAM, which is easier to pack")
+        self._chosen.append("annealing for less RAM too, for a schedule that gets addresses")
+
+    def _packing_greedy(self) -> tuple[float, tuple[Action, ...] | None]:
+        """The largest share of the RAM whose greedy schedule gets addresses; the schedule."""
+        budget = self._problem.budget
+        with suppress(OutOfTime), TimeLimit(self._deadline).part(_SHARE_FOR_SPARES).enforced():
+            for share in _SPARE_SHARES:
+                less = budget.model_copy(update={"ram_bytes": int(share * budget.ram_bytes)})
+                greedy = greedy_schedule(Problem(self._problem.graph, less), thorough=False)
+                if greedy is not None and self._arena_share(greedy) <= 1:
+                    return share, greedy
+        return _SPARE_SHARES[-1], None
+
+    def _arena_share(self, actions: Sequence[Action]) -> float:
+        """The smallest arena for a schedule that is found in a moment, as a share of the RAM."""
+        graph, budget = self._problem.graph, self._problem.budget
+        until = min(self._deadline, time.monotonic() + _MOMENT_S)
+        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
+        return plan.arena_bytes / budget.ram_bytes
 
     @property
     def _transfer_share(self) -> float:

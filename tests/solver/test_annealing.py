@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -24,7 +24,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageOut
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
-from tests.support.graphs.graph_examples import graph, op, tensor, training_chain
+from tests.support.graphs.graph_examples import graph, op, tensor, tight, training_chain
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
 
 _LONG_ENOUGH_S = 60.0
@@ -190,3 +190,30 @@ def test_search_without_a_compiler_goes_on_and_reports_it(
     schedule = solve_graph(costed, budget, SolverOptions(time_limit_s=60))
     assert schedule.actions
     assert any("no C compiler" in choice for choice in schedule.chosen)
+
+
+def test_only_schedules_are_found_whose_arena_is_small_enough() -> None:
+    """Any arena is larger than the sum by a tenth here, so that less RAM is annealed for."""
+    chain = training_chain(12)
+    problem = Problem(chain, tight(chain, 0.6))
+    ram_bytes = problem.budget.ram_bytes
+
+    def arena_share(actions: Sequence[Action]) -> float:
+        return 1.1 * replay(chain, actions).peak_bytes / ram_bytes
+
+    start = keep_everything(chain)
+    found = []
+    with Annealer(
+        problem, start, free_order=True, arena_share=arena_share, ram_share=1.0
+    ) as annealer:
+        until = time.monotonic() + _LONG_ENOUGH_S
+        while time.monotonic() < until and len(found) < 2:
+            found += [actions for actions in [annealer.found()] if actions is not None]
+            time.sleep(0.01)
+    assert found
+    assert all(arena_share(actions) <= 1 for actions in found)
+    energies = [verify(chain, actions, problem.budget).energy_j for actions in found]
+    assert energies == sorted(energies, reverse=True)
+    free = annealed(problem, lambda energy_j: energy_j < energies[-1], free_order=True)
+    assert free is not None
+    assert arena_share(free) > 1  # less energy takes a larger arena
