@@ -24,8 +24,9 @@ _FIRST_WORK = 1_000_000_000
 _FIRST_S = 0.5
 # Shortest time for planning, even after the deadline.
 _LEAST_S = 0.2
-# Most pairs of blocks that overlap in time for CP-SAT: with more, it takes minutes to begin.
-_MOST_PAIRS_EXACT = 5_000_000
+# Pairs of blocks that overlap in time: with more, first fit in the order of time is tried before
+# anything else; with more, CP-SAT is not tried, since it takes minutes to begin.
+_MANY_PAIRS, _MOST_PAIRS_EXACT = 10_000_000, 5_000_000
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,11 @@ def plan_addresses(
     if not blocks:
         return AddressPlan((), (), 0, 0)
     shapes = spans_of(blocks)
+    pairs = count_pairs(shapes)
+    if pairs > _MANY_PAIRS:
+        plan = _plan_at_once(blocks, shapes)
+        if plan.arena_bytes <= max(arena_limit_bytes, plan.bound_bytes):
+            return plan
     try:
         with TimeLimit(max(deadline, time.monotonic() + _LEAST_S)).enforced():
             packing = Packing(shapes)
@@ -99,7 +105,7 @@ def plan_addresses(
             target = max(arena_limit_bytes, bound)
             first = None if like is None else _order_like(blocks, like)
             search = OrderSearch(packing, target, first)
-            offsets, bound = _search(search, packing, target, deadline)
+            offsets, bound = _search(search, packing, target, deadline, pairs)
     except OutOfTime:  # before the first offsets
         return _plan_at_once(blocks, shapes)
     return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
@@ -114,18 +120,17 @@ def _plan_at_once(
 
 
 def _search(
-    search: OrderSearch, packing: Packing, target: int, deadline: float
+    search: OrderSearch, packing: Packing, target: int, deadline: float, pairs: int
 ) -> tuple[list[int], int]:
     """Offsets of the smallest arena found, and the lower bound on the arena."""
     bound = packing.bound
-    is_exact_possible = count_pairs(packing.shapes) <= _MOST_PAIRS_EXACT
     for turn in count():
         search.run(_FIRST_WORK << turn, deadline)
         offsets = search.offsets
         now = time.monotonic()
         if search.arena_bytes <= target or now >= deadline:
             break
-        if not is_exact_possible:
+        if pairs > _MOST_PAIRS_EXACT:
             continue
         exact = pack_exactly(packing, target, min(deadline, now + _FIRST_S * 2**turn), turn)
         if exact == "impossible":

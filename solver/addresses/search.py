@@ -21,11 +21,11 @@ _SLICE_S = 0.1
 class OrderSearch:
     """Local search for the smallest arena; ``offsets`` and ``arena_bytes`` are the best so far.
 
-    First fit in the order of time comes first; then in the order ``first``, if given, and by size,
-    lifetime, load, area and beginning. From these, two neighbourhoods alternate: all blocks beyond
-    the target move forward in the order by random amounts (as in squeaky wheel optimisation, Joslin
-    and Clements, JAIR 1999); and one block of the pile under a block beyond the target is moved. A
-    round of either makes the arena smaller, or the sum of what is beyond the target.
+    It begins with the order ``first``, if given, and orders by size, lifetime, load, area and
+    beginning. From these, two neighbourhoods alternate: all blocks beyond the target move forward
+    in the order by random amounts (as in squeaky wheel optimisation, Joslin and Clements, JAIR
+    1999); and one block of the pile under a block beyond the target is moved. A round of either
+    makes the arena smaller, or the sum of what is beyond the target.
 
     Without a C compiler there is only first fit in the order of time.
     """
@@ -36,26 +36,24 @@ class OrderSearch:
         self._packing = packing
         self._target_bytes = target_bytes
         self._orders: FirstFit | None = None
-        self.offsets = first_fit_in_time(packing.shapes)
-        self.arena_bytes = packing.arena(self.offsets)
-        if self._is_over:
-            return
-        with suppress(BuildFailed):
+        try:
             self._orders = FirstFit(packing, target_bytes)
-            self._place(self._orders, first)
+        except BuildFailed:
+            self.offsets = first_fit_in_time(packing.shapes)
+            self.arena_bytes = packing.arena(self.offsets)
+            return
+        starts = _starts(packing, first)
+        self._orders.place(next(starts))
+        self.arena_bytes, self.offsets = self._orders.best
+        with suppress(OutOfTime):
+            while not self._is_over and (order := next(starts, None)) is not None:
+                check_time()
+                self._orders.place(order)
+                self._take(self._orders)
 
     @property
     def _is_over(self) -> bool:
         return self.arena_bytes <= self._target_bytes
-
-    def _place(self, orders: FirstFit, first: Sequence[int] | None) -> None:
-        with suppress(OutOfTime):
-            for order in _starts(self._packing, first):
-                check_time()
-                orders.place(order)
-                self._take(orders)
-                if self._is_over:
-                    break
 
     def run(self, work: int, deadline: float) -> None:
         """Search until the target is reached, ``work`` is done, or ``deadline`` has passed.
