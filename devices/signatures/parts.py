@@ -130,7 +130,7 @@ def before(written: Operand) -> Operand:
 
 
 def _follows(a: Attributes) -> bool:
-    """Whether an earlier part has written to the tensor that this part writes."""
+    """Whether this part goes on from what an earlier part wrote."""
     return bool(a["first"] or a.get("first_input"))
 
 

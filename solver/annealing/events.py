@@ -187,7 +187,7 @@ class Events:
         return np.array([self._is_a_choice(i) and i not in saved for i in self._tensors], np.uint8)
 
     def _is_a_choice(self, tensor: int) -> bool:
-        """Whether a tensor may be paged out, but need not be; storage has no copy at first."""
+        """Whether storage has a copy of a tensor only if the schedule chooses to page it out."""
         problem = self.problem
         return not problem.starts_in_storage[tensor] and not problem.must_page_out[tensor]
 

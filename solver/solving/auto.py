@@ -50,8 +50,8 @@ _SHARE_FOR_GREEDY = 0.2
 # Share of the remaining time for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
-# Time for trying whether a schedule gets addresses, too short for CP-SAT to begin; shares of the
-# RAM for which greedy schedules are tried if the best gets none, and share of the time for them.
+# Time for trying whether a schedule gets addresses; shares of the RAM for which greedy schedules
+# are tried if the best gets none, and share of the time for them.
 _MOMENT_S, _SPARE_SHARES, _SHARE_FOR_SPARES, _SPARE_SEED = 0.3, (0.98, 0.95, 0.9, 0.85), 0.1, 101
 # Most ops of a graph for which annealing finds a schedule for less RAM in the time of one search.
 _MOST_SPARE_OPS = 1000

@@ -29,7 +29,7 @@ _ALL: tuple[Range, ...] = ((0, 1),)
 
 
 def weight_layouts(step: TrainingStep, most_bytes: int) -> dict[str, Layout]:
-    """How the large weights of a step are cut; its activations stay whole.
+    """Layouts that cut the large weights of a step and leave its activations whole.
 
     A layer stays whole if none of its operations is larger than the largest one outside of layers
     with large weights, which no part makes smaller.

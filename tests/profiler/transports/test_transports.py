@@ -562,7 +562,7 @@ def test_a_closed_port_is_an_error_at_once(sshd: Sshd) -> None:
         port = unheard.getsockname()[1]
         began = time.monotonic()
         assert f"nothing listens on port {port}" in refused(sshd.description(port=port))
-        assert time.monotonic() - began < 20.0
+        assert time.monotonic() - began < 9.0
 
 
 def test_a_name_that_does_not_resolve_is_an_error(sshd: Sshd) -> None:
@@ -582,7 +582,7 @@ def test_a_silent_host_is_an_error_at_the_deadline(sshd: Sshd) -> None:
         )
         began = time.monotonic()
         assert "tried again for 1.5 s" in refused(description)
-        assert 0.4 < time.monotonic() - began < 20.0
+        assert 0.4 < time.monotonic() - began < 9.0
 
 
 def test_a_failed_connection_logs_nothing(sshd: Sshd) -> None:
@@ -619,7 +619,7 @@ def test_a_silent_board_beyond_a_jump_host_is_an_error_at_the_deadline(sshd: Ssh
         port = silent.getsockname()[1]
         began = time.monotonic()
         refused(sshd.description(jump=jump, port=port, connect_timeout_s=0.5, deadline_s=1.0))
-        assert time.monotonic() - began < 20.0
+        assert time.monotonic() - began < 9.0
 
 
 # --- failures while connected -----------------------------------------------------------------
@@ -649,7 +649,7 @@ def test_a_connection_that_stays_lost_is_an_error_at_the_deadline(
     began = time.monotonic()
     with pytest.raises(BoardUnreachable, match="tried again for 1 s; check that the board"):
         command.poll(timeout_s=1)
-    assert time.monotonic() - began < 20.0
+    assert time.monotonic() - began < 9.0
     network.restore()
     transport.close()
     assert sshd.left() == []
@@ -706,7 +706,7 @@ def test_a_connection_without_answers_is_replaced_by_a_new_one(
         network.swallow()
         began = time.monotonic()
         assert eventually(lambda: command.poll(timeout_s=0.5).exit_code == 5)
-        assert time.monotonic() - began < 20.0
+        assert time.monotonic() - began < 9.0
 
 
 def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> None:
@@ -716,7 +716,7 @@ def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> 
         began = time.monotonic()
         with pytest.raises(BoardCommandFailed, match=r"putting 'file' did not finish within 0\.5"):
             transport.put(tmp_path / "there", "file", timeout_s=0.5)
-        assert time.monotonic() - began < 20.0
+        assert time.monotonic() - began < 9.0
 
 
 def test_a_full_disk_is_an_error_and_leaves_no_partial_file(

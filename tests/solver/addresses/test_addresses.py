@@ -47,14 +47,13 @@ from tests.support.graphs.graph_strategies import (
     tight_problems,
 )
 
+SMALLEST = 0  # an arena limit that no arena meets
+
 
 def first_fit(packing: Packing, order: list[int]) -> list[int]:
     orders = FirstFit(packing, target_bytes=0)
     orders.place(order)
     return orders.best[1]
-
-
-SMALLEST = 0  # an arena limit that no arena meets
 
 
 def _soon(seconds: float = 20.0) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import pytest
@@ -43,12 +44,10 @@ def bytes_beside(shape: Shape, other: Shape) -> int:
 
 
 def holds(blocks: list[Shape], offsets: dict[int, int], new: int, offset: int) -> bool:
-    """Whether block ``new`` can be at ``offset`` beside those that have offsets."""
+    """Whether block ``new``, if it lies at ``offset``, overlaps no block in ``offsets``."""
     for other, low in offsets.items():
-        height, other_height = (
-            bytes_beside(blocks[new], blocks[other]),
-            bytes_beside(blocks[other], blocks[new]),
-        )
+        height = bytes_beside(blocks[new], blocks[other])
+        other_height = bytes_beside(blocks[other], blocks[new])
         if height and offset < low + other_height and low < offset + height:
             return False
     return True
@@ -99,24 +98,33 @@ def test_what_is_searched_holds_and_is_no_larger(blocks: list[Shape], placements
     assert found[0] == found[1]  # the same blocks have the same addresses
 
 
+def cut(chance: random.Random, whole: Span, pieces: int) -> list[Shape]:
+    """A power of two of pieces, which fill the whole, cut across moments or bytes."""
+    if pieces == 1:
+        return [(whole,)]
+    if chance.random() < 0.5:
+        middle = chance.randint(whole.start + 1, whole.end - 1)
+        parts = (
+            Span(whole.start, middle, whole.bytes),
+            Span(middle, whole.end, whole.bytes),
+        )
+    else:
+        lower = chance.randint(1, whole.bytes - 1)
+        parts = (
+            Span(whole.start, whole.end, lower),
+            Span(whole.start, whole.end, whole.bytes - lower),
+        )
+    return [piece for part in parts for piece in cut(chance, part, pieces // 2)]
+
+
 def test_a_search_finds_what_no_order_by_size_or_time_gives() -> None:
-    """Nine blocks fill 12 bytes exactly; they were cut out of a full arena."""
-    cut = [
-        (0, 4, 0, 5),
-        (0, 2, 5, 7),
-        (2, 6, 5, 4),
-        (2, 4, 9, 3),
-        (4, 9, 0, 5),
-        (4, 7, 9, 3),
-        (6, 9, 5, 4),
-        (7, 9, 9, 3),
-        (9, 10, 0, 12),
-    ]
-    packing = Packing([(Span(start, end, size),) for start, end, _, size in cut])
-    assert packing.bound == 12
-    found = search.OrderSearch(packing, 12)
-    found.run(10_000_000, float("inf"))
-    assert found.arena_bytes == 12
+    """The blocks were cut out of a full arena."""
+    packing = Packing(cut(random.Random(5), Span(0, 600, 4000), 32))
+    assert packing.bound == 4000
+    found = search.OrderSearch(packing, 4000)
+    assert found.arena_bytes > 4000
+    found.run(50_000_000, float("inf"))
+    assert found.arena_bytes == 4000
 
 
 def test_without_a_compiler_there_are_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
