@@ -112,12 +112,17 @@ class Law:
 
 
 def half_width(deviation: float) -> float:
-    """Half width of an interval of a logarithm.
+    """Half width of an interval of a logarithm, at least that of a cost which depends on data."""
+    return max(_LEAST, logarithmic(deviation))
 
-    Large deviations are those of a sum of terms, of which some are unknown: they are relative to
-    the cost.
+
+def logarithmic(deviation: float) -> float:
+    """Half width of an interval of a logarithm, from the relative one of the cost.
+
+    Both are the same while they are small. Large deviations are those of a sum of terms, of which
+    some are unknown: the upper end grows in proportion to them, and not as their exponential.
     """
-    return max(_LEAST, deviation if deviation < 1.0 else 1.0 + math.log(deviation))
+    return deviation if deviation < 1.0 else 1.0 + math.log(deviation)
 
 
 def fit_law(

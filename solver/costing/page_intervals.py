@@ -8,8 +8,9 @@ uncertainty of the parameters and the scatter about the law, s² = (sum of squar
 half width of the 95 % interval. The points also have intervals of their own, from errors that they
 may share (state of the card, temperature) and that a fit to them cannot show. The root mean square
 of these is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2) adds independent contributions.
-All of this is done on a logarithmic scale, so that no cost falls below zero. Where transfers were
-watched within training steps, the law is multiplied by their factor, and the ends by its ends.
+All of this is done on a logarithmic scale, so that no cost falls below zero. A relative half width
+above 1 is converted to it (:func:`solver.costing.law.logarithmic`). Where transfers were watched
+within training steps, the law is multiplied by their factor, and the ends by its ends.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from devices.profile import AffinePageCost, Interval, StorageCosts
+from solver.costing.law import logarithmic
 
 # 97.5 % quantile of the normal distribution.
 _NORMAL_QUANTILE = 1.959964
@@ -112,7 +114,7 @@ class _Law:
         median = self.fixed + self.per_page * pages
         if median <= 0:
             return Interval.exact(median)
-        regression = self._regression(pages, median)
+        regression = logarithmic(self._regression(pages, median))
         below, above = self._own_errors()
         return Interval(
             median=median,

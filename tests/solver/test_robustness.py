@@ -574,6 +574,18 @@ def test_scatter_about_the_fit_widens_the_interval_of_a_page_cost() -> None:
         assert math.log(interval.median / interval.low) == pytest.approx(half)
 
 
+def test_an_error_above_the_cost_widens_the_interval_in_proportion() -> None:
+    """Three points leave one degree of freedom: Student's quantile 12.706.
+
+    A sweep of so few sizes on a busy computer once gave an upper end of 7e26 s.
+    """
+    found = page_in_intervals(_storage([0.0, 0.0, 20.0]), 3000).time_s
+    deviation = 12.706 * 20.0
+    factor = found.high / found.median
+    assert math.e * deviation < factor < math.e * deviation * math.sqrt(2)
+    assert found.low == pytest.approx(found.median / factor)
+
+
 def test_errors_common_to_all_points_are_not_averaged() -> None:
     exact = [0.0] * 6
     found = page_in_intervals(_storage(exact, half_width=0.2), 3000).time_s

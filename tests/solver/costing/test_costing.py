@@ -345,11 +345,8 @@ def test_profile_without_energies_is_refused_with_a_remedy(step: TrainingStep) -
         cost_graph(step, profile(step.distinct_specs, power_w=None))
 
 
-@pytest.mark.parametrize("fit_error", [150.0, 1e18])
-def test_absurd_scatter_of_page_costs_is_refused_with_a_sentence(
-    step: TrainingStep, fit_error: float
-) -> None:
-    read = SD_CARD.read.model_copy(update={"fit_error": fit_error, "sweep": ()})
+def test_absurd_scatter_of_page_costs_is_refused_with_a_sentence(step: TrainingStep) -> None:
+    read = SD_CARD.read.model_copy(update={"fit_error": 1e25, "sweep": ()})
     scattered = profile(step.distinct_specs, storage=SD_CARD.model_copy(update={"read": read}))
     with pytest.raises(CostingError, match="has implausible costs or sizes: high: found "):
         cost_graph(step, scattered)
