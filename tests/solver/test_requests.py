@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from devices.profile import Build, DeviceProfile
@@ -202,7 +204,7 @@ def test_slices_besides_whole_layers_have_the_other_half_of_the_time(
     monkeypatch.setattr("solver.requests.choice.solve_graph", lambda *a, **_: solved(*a))
     first, second = updated_in_storage(4), updated_in_storage(8)
     monkeypatch.setattr(SolveSubject, "slices", property(lambda each: None if each is first else 1))
+    began = time.monotonic()
     cheapest((first, second), Budget(ram_bytes=100), SolverOptions(time_limit_s=20.0))
-    whole_s, besides_s = limits_s
-    assert whole_s == pytest.approx(10.0, abs=0.5)
-    assert besides_s == pytest.approx(slices_s, abs=1.0)
+    taken_s = time.monotonic() - began
+    assert limits_s == pytest.approx([10.0, slices_s], abs=1.0 + taken_s)
