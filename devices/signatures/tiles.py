@@ -55,7 +55,7 @@ class KernelBuild:
         """Workspace of a product with filters that are read backwards, in floats."""
         if self.has_blas:
             return padded(rows * depth)
-        return self.matmul(columns, depth) + padded(min(depth, 72 if self.is_small else 256))
+        return self.matmul(columns, depth) + padded(depth)
 
     def prepared(self, columns: int, depth: int, *, transposed: bool) -> int:
         """Workspace of a right matrix that many products share, in floats."""
@@ -233,7 +233,7 @@ class _Plan:
 
     @property
     def _part_floats(self) -> int:
-        return 2048 if self.build.is_small else 16384
+        return self._most_depth * self._most_columns if self.build.is_small else 16384
 
     @property
     def _sums_rows(self) -> bool:
@@ -288,6 +288,8 @@ class _Plan:
             tile.rows = _evenly(conv.y.out, min(tile.rows, columns // conv.x.out))
         elif self.role == "columns":
             tile.channels = conv.group_in
+        elif self.role == "fold":
+            tile.channels = 1
         else:
             most = self._part_floats // positions // conv.taps
             tile.channels = _evenly(conv.group_in, min(tile.channels, most))

@@ -111,11 +111,14 @@ jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
 /* Filters of a convolution, seen from its output: a[row, channel * taps + tap] is the weight from
  * input channel `row` to output channel `channel` at tap taps - 1 - tap. `leading`: floats from one
- * output channel to the next. */
+ * output channel to the next; `most`: output channels of the largest product. */
 typedef struct {
     const float *data;
-    jw_index leading, taps;
+    jw_index leading, taps, most;
 } jw_filters;
+
+/* Prepare the workspace of all products with filters that differ in nothing but where they begin. */
+void jw_flip(jw_filters a, float *workspace);
 
 /* jw_matmul_chained with such filters as its left matrix, for `channels` output channels. */
 void jw_matmul_flipped(jw_index rows, jw_index columns, jw_index channels, jw_filters a,

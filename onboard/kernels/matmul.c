@@ -196,20 +196,8 @@ static void load_tile(float tile[TILE_ROWS * TILE_COLUMNS], const float *c, jw_i
 typedef struct {
     const float *data;
     jw_index row_step, depth_step;
-    jw_index taps; /* of flipped filters, or 0 */
+    const int32_t *steps; /* from the first weight of a row of flipped filters to each, or NULL */
 } left_matrix;
-
-/* Steps from the first weight of a row of flipped filters to those from `first` on. */
-static void flip(const left_matrix *a, jw_index first, jw_index count, int32_t *steps) {
-    jw_index channel = first / a->taps * a->depth_step, tap = a->taps - 1 - first % a->taps;
-    for (jw_index p = 0; p < count; p++) {
-        steps[p] = (int32_t)(channel + tap);
-        if (tap-- == 0) {
-            tap = a->taps - 1;
-            channel += a->depth_step;
-        }
-    }
-}
 
 typedef struct {
     jw_index rows, columns, depth;
@@ -230,20 +218,20 @@ static panel_of_b panel_at(jw_matrix b, jw_index first_depth, jw_index depth, jw
     return panel;
 }
 
-/* A tile of a chained product: sums that go on from c if `continues`. `steps` of flipped filters;
- * `tile`: room for one. */
+/* A tile of a chained product: sums that go on from c if `continues`. `steps` of flipped filters, or
+ * NULL; `tile`: room for one. */
 static void chain_tile(const left_matrix *a, const float *const row[TILE_ROWS],
                        const int32_t *steps, panel_of_b panel, jw_index depth, float *c,
                        jw_index c_leading, jw_index rows, jw_index columns, int continues,
                        float *tile) {
-    const int begins = !continues && a->taps == 0;
+    const int begins = !continues && !steps;
     const int in_place = columns == TILE_COLUMNS && is_whole(rows) && (continues || begins);
     float *sums = in_place ? c : tile;
     const jw_index leading = in_place ? c_leading : TILE_COLUMNS;
     if (!in_place && !begins) {
         load_tile(tile, continues ? c : NULL, c_leading, rows, columns);
     }
-    if (a->taps > 0) {
+    if (steps) {
         flipped_rows(sums, leading, row, rows, steps, panel, depth);
     } else if (begins) {
         multiply_rows(sums, leading, row, rows, a->depth_step, panel, depth);
@@ -255,11 +243,9 @@ static void chain_tile(const left_matrix *a, const float *const row[TILE_ROWS],
     }
 }
 
-/* Some of the depth: rows of b from `first` on, with the steps of flipped filters over them. `beta` is
- * that of the sums before. */
+/* Some of the depth: rows of b from `first` on. `beta` is that of the sums before. */
 typedef struct {
     jw_index first, depth;
-    const int32_t *steps;
     float beta;
 } stretch;
 
@@ -267,16 +253,17 @@ typedef struct {
 static void multiply_panel(const product *m, const left_matrix *a, const stretch *s,
                            panel_of_b panel, jw_index columns, float *c, jw_index c_leading) {
     float tile[TILE_ROWS * TILE_COLUMNS];
+    const int32_t *steps = a->steps ? a->steps + s->first : NULL;
     for (jw_index i = 0; i < m->rows; i += TILE_ROWS) {
         const jw_index rows = jw_min(m->rows - i, TILE_ROWS);
         float *target = c + i * c_leading;
         const float *row[TILE_ROWS];
         for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
             row[r] = a->data + jw_min(i + r, m->rows - 1) * a->row_step +
-                     (a->taps > 0 ? 0 : s->first * a->depth_step);
+                     (steps ? 0 : s->first * a->depth_step);
         }
         if (m->chained) {
-            chain_tile(a, row, s->steps, panel, s->depth, target, c_leading, rows, columns,
+            chain_tile(a, row, steps, panel, s->depth, target, c_leading, rows, columns,
                        s->beta == 1.0f, tile);
             continue;
         }
@@ -298,20 +285,14 @@ static void multiply_panel(const product *m, const left_matrix *a, const stretch
 
 static void multiply(const product *m, const left_matrix *a, const jw_matrix *b, float *c,
                      jw_index c_leading, float *workspace) {
-    int32_t *steps = (int32_t *)(void *)workspace; /* of flipped filters */
-    float *room = workspace + (a->taps > 0 ? jw_padded(jw_min(m->depth, BLOCK_DEPTH)) : 0);
-
     for (jw_index column = 0; column < m->columns; column += BLOCK_COLUMNS) {
         const jw_index end = jw_min(column + BLOCK_COLUMNS, m->columns);
         for (jw_index first = 0; first < m->depth; first += BLOCK_DEPTH) {
-            const stretch s = {first, jw_min(m->depth - first, BLOCK_DEPTH), steps,
+            const stretch s = {first, jw_min(m->depth - first, BLOCK_DEPTH),
                                first == 0 ? m->beta : 1.0f};
-            if (a->taps > 0) {
-                flip(a, first, s.depth, steps);
-            }
             for (jw_index j = column; j < end; j += TILE_COLUMNS) {
                 const panel_of_b panel =
-                    panel_at(*b, first, s.depth, j, m->columns - j, m->rows, room);
+                    panel_at(*b, first, s.depth, j, m->columns - j, m->rows, workspace);
                 multiply_panel(m, a, &s, panel, jw_min(m->columns - j, TILE_COLUMNS), c + j,
                                c_leading);
             }
@@ -321,7 +302,7 @@ static void multiply(const product *m, const left_matrix *a, const jw_matrix *b,
 
 static left_matrix left_of(jw_matrix a) {
     const left_matrix left = {a.data, a.transposed ? 1 : a.leading, a.transposed ? a.leading : 1,
-                              0};
+                              NULL};
     return left;
 }
 
@@ -339,16 +320,26 @@ void jw_matmul_chained(jw_index rows, jw_index columns, jw_index depth, jw_matri
     multiply(&m, &left, &b, c, c_leading, workspace);
 }
 
+void jw_flip(jw_filters a, float *workspace) {
+    int32_t *steps = (int32_t *)(void *)workspace;
+    for (jw_index channel = 0; channel < a.most; channel++) {
+        for (jw_index tap = a.taps - 1; tap >= 0; tap--) {
+            *steps++ = (int32_t)(channel * a.leading + tap);
+        }
+    }
+}
+
 void jw_matmul_flipped(jw_index rows, jw_index columns, jw_index channels, jw_filters a,
                        jw_matrix b, int continues, float *c, jw_index c_leading, float *workspace) {
     const product m = {rows, columns, channels * a.taps, 1.0f, continues ? 1.0f : 0.0f, 1};
-    const left_matrix left = {a.data, a.taps, a.leading, a.taps};
-    multiply(&m, &left, &b, c, c_leading, workspace);
+    const int32_t *steps = (const int32_t *)(const void *)workspace; /* of jw_flip */
+    const left_matrix left = {a.data, a.taps, a.leading, steps};
+    multiply(&m, &left, &b, c, c_leading, workspace + jw_padded(a.most * a.taps));
 }
 
 jw_index jw_flipped_workspace(jw_index rows, jw_index columns, jw_index depth) {
     (void)rows;
-    return jw_matmul_workspace(columns, depth) + jw_padded(jw_min(depth, BLOCK_DEPTH));
+    return jw_matmul_workspace(columns, depth) + jw_padded(depth);
 }
 
 /* --- a right matrix that many products share ---------------------------------------------------- */

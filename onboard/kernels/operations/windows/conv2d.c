@@ -12,7 +12,7 @@
 #if JW_SMALL_MEMORY
 #define TILE_DEPTH 72 /* 8 channels of 3 x 3 windows */
 #define TILE_COLUMNS 32
-#define PART_FLOATS 2048
+#define PART_FLOATS (TILE_DEPTH * TILE_COLUMNS)
 #else
 #define TILE_DEPTH 256
 #define TILE_COLUMNS 256
@@ -75,7 +75,10 @@ static void shrink(plan *p, jw_conv_role role) {
     case JW_CONV_COLUMNS:
         p->channels = conv->group_in;
         break;
-    default: /* sums over the columns of a tile, or over taps */
+    case JW_CONV_FOLD: /* channels share nothing */
+        p->channels = 1;
+        break;
+    default: /* sums over the columns of a tile */
         p->channels =
             evenly(conv->group_in, jw_min(p->channels, PART_FLOATS / positions / conv->taps));
     }
@@ -220,6 +223,15 @@ static jw_matrix staged(const plan *p, const jw_tile *t, jw_index channel, jw_in
     return jw_plain(stage, t->columns);
 }
 
+/* The filters of a reversed convolution from a channel that it reads to one that it writes, and on. */
+static jw_filters seen_from_output(const plan *p, const float *weight, jw_index read,
+                                   jw_index written) {
+    const jw_conv *conv = p->conv;
+    const jw_filters seen = {weight + read * conv->filter + written * conv->taps, conv->filter,
+                             conv->taps, p->channels};
+    return seen;
+}
+
 /* Add a tile's products with the filters of some output channels, from `channel` of its group on, to
  * their sums. */
 static void add_products(const plan *p, const jw_tile *t, jw_conv_role role, jw_index channel,
@@ -232,13 +244,12 @@ static void add_products(const plan *p, const jw_tile *t, jw_conv_role role, jw_
                           continues, sums, leading, workspace);
         return;
     }
-    const float *seen = weight + t->channel * conv->filter + channel * conv->taps;
+    const jw_filters seen = seen_from_output(p, weight, t->channel, channel);
     if (conv->taps == 1) {
-        jw_matmul_chained(channels, t->columns, t->depth, jw_transposed(seen, conv->filter),
+        jw_matmul_chained(channels, t->columns, t->depth, jw_transposed(seen.data, seen.leading),
                           columns, continues, sums, leading, workspace);
     } else {
-        const jw_filters filters = {seen, conv->filter, conv->taps};
-        jw_matmul_flipped(channels, t->columns, t->channels, filters, columns, continues, sums,
+        jw_matmul_flipped(channels, t->columns, t->channels, seen, columns, continues, sums,
                           leading, workspace);
     }
 }
@@ -256,6 +267,9 @@ static JW_APART void sum_windows(const jw_conv *conv, jw_conv_role role, const f
                         conv->out_plane);
             }
         }
+    }
+    if (role == JW_CONV_GATHER && conv->taps > 1) {
+        jw_flip(seen_from_output(&p, weight, 0, 0), scratch(&p, workspace));
     }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);

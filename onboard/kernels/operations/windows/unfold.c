@@ -88,10 +88,7 @@ DEFINE_UNFOLD(unfold_twos, rows, width, 2)
 DEFINE_UNFOLD(unfold_4_by_4, 4, 4, 4)
 DEFINE_UNFOLD(unfold_fours, rows, width, 4)
 #if JW_SMALL_MEMORY
-DEFINE_UNFOLD(unfold_2_by_8, 2, 8, 4)
-DEFINE_UNFOLD(unfold_3_by_8, 3, 8, 4)
 DEFINE_UNFOLD(unfold_8, rows, 8, 4)
-DEFINE_UNFOLD(unfold_1_by_16, 1, 16, 4)
 DEFINE_UNFOLD(unfold_16, rows, 16, 4)
 #else
 DEFINE_UNFOLD(unfold_8, rows, 8, 8)
@@ -103,7 +100,53 @@ DEFINE_UNFOLD(unfold_sixteens, rows, width, 16)
 typedef void unfolds(const taps *t, const float *restrict framed, float *restrict columns,
                      jw_index rows, jw_index width);
 
-static unfolds *unfolds_of(jw_index rows, jw_index width) {
+#if JW_SMALL_MEMORY
+/* The same for windows of 3 x 3 without gaps over one image. A part of a weight has few output channels
+ * that share the work of unfolding, half of which is the arithmetic of distances. */
+#define DEFINE_UNFOLD_3_BY_3(NAME, ROWS, WIDTH, CHUNK)                                             \
+    static JW_APART void NAME(const taps *t, const float *restrict framed,                         \
+                              float *restrict columns, jw_index rows, jw_index width) {            \
+        const taps known = {3, 3, (WIDTH) + 2, 1, (WIDTH) + 2, (ROWS) * (WIDTH)};                  \
+        (void)t;                                                                                   \
+        (void)rows;                                                                                \
+        (void)width;                                                                               \
+        unfold_frame(&known, framed, columns, ROWS, WIDTH, CHUNK);                                 \
+    }
+DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_2_by_2, 2, 2, 2)
+DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_4_by_4, 4, 4, 4)
+DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_4_by_8, 4, 8, 4)
+DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_2_by_16, 2, 16, 4)
+
+/* NULL if there is none for these taps and positions. */
+static unfolds *unfolds_of_3_by_3(const taps *t, jw_index rows, jw_index width) {
+    if (t->taps_y != 3 || t->taps_x != 3 || t->across != 1 || t->down != width + 2 ||
+        t->row != width + 2 || t->columns != rows * width) {
+        return NULL;
+    }
+    switch (width) {
+    case 2:
+        return rows == 2 ? unfold_3_by_3_for_2_by_2 : NULL;
+    case 4:
+        return rows == 4 ? unfold_3_by_3_for_4_by_4 : NULL;
+    case 8:
+        return rows == 4 ? unfold_3_by_3_for_4_by_8 : NULL;
+    case 16:
+        return rows == 2 ? unfold_3_by_3_for_2_by_16 : NULL;
+    default:
+        return NULL;
+    }
+}
+#endif
+
+static unfolds *unfolds_of(const taps *t, jw_index rows, jw_index width) {
+#if JW_SMALL_MEMORY
+    unfolds *const known = unfolds_of_3_by_3(t, rows, width);
+    if (known) {
+        return known;
+    }
+#else
+    (void)t;
+#endif
     if (rows == 2 && width == 2) {
         return unfold_2_by_2;
     }
@@ -111,11 +154,8 @@ static unfolds *unfolds_of(jw_index rows, jw_index width) {
         return unfold_4_by_4;
     }
 #if JW_SMALL_MEMORY
-    if (width == 8) {
-        return rows == 2 ? unfold_2_by_8 : rows == 3 ? unfold_3_by_8 : unfold_8;
-    }
-    if (width == 16) {
-        return rows == 1 ? unfold_1_by_16 : unfold_16;
+    if (width == 8 || width == 16) {
+        return width == 8 ? unfold_8 : unfold_16;
     }
 #else
     if (width >= 16) {
@@ -151,7 +191,7 @@ static void unfold_frames(const jw_conv *conv, const jw_tile *tile, const float 
         conv->y.kernel,   conv->x.kernel,           conv->y.dilation * f.width,
         conv->x.dilation, conv->y.stride * f.width, tile->columns,
     };
-    unfolds *const unfold = unfolds_of(tile->rows, width);
+    unfolds *const unfold = unfolds_of(&t, tile->rows, width);
     jw_fill(framed, 0.0f, f.height * f.width);
     for (jw_index c = 0; c < tile->channels; c++) {
         for (jw_index n = 0; n < tile->images; n++) {
