@@ -102,7 +102,7 @@ typedef void unfolds(const taps *t, const float *restrict framed, float *restric
 
 #if JW_SMALL_MEMORY
 /* The same for windows of 3 x 3 without gaps over one image. A part of a weight has few output channels
- * that share the work of unfolding, half of which is the arithmetic of distances. */
+ * that share the work of unfolding, much of which is the arithmetic of distances. */
 #define DEFINE_UNFOLD_3_BY_3(NAME, ROWS, WIDTH, CHUNK)                                             \
     static JW_APART void NAME(const taps *t, const float *restrict framed,                         \
                               float *restrict columns, jw_index rows, jw_index width) {            \
