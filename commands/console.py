@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+
+# An activity that takes longer is named where there is no terminal.
+_SOON_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ class Status:
     """A line that shows the current activity; created by :meth:`Console.status`.
 
     A terminal shows one line that changes. Other outputs get one line below the other, at most one
-    in ``lines_every_s`` seconds. Use it as a context manager.
+    in ``lines_every_s`` seconds; the first ``text`` only if the activity takes a while. Use it as a
+    context manager.
     """
 
     def __init__(self, console: Console, text: str, lines_every_s: float) -> None:
@@ -74,6 +79,8 @@ class Status:
         from rich.status import Status as RichStatus
 
         self._console = console
+        self._first = threading.Timer(_SOON_S, console.say, (text,))
+        self._first.daemon = True
         self._rich = RichConsole(stderr=True)
         self._status = RichStatus(text, console=self._rich)
         self._lines_every_s = lines_every_s
@@ -82,6 +89,8 @@ class Status:
 
     def __enter__(self) -> Self:
         self._status.start()
+        if not self._rich.is_terminal:
+            self._first.start()
         return self
 
     def __exit__(
@@ -90,6 +99,7 @@ class Status:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._first.cancel()
         self._status.stop()
 
     def show(self, text: str, *, phase: str = "", passing: bool = False) -> None:
@@ -97,6 +107,7 @@ class Status:
 
         The first text of a ``phase`` is never left out.
         """
+        self._first.cancel()
         self._status.update(text)
         is_new, self._phase = phase != self._phase, phase
         too_soon = time.monotonic() < self._next_line_at and not is_new

@@ -15,7 +15,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import AnyStr
+from typing import AnyStr, TypeVar
+
+Result = TypeVar("Result")
 
 _ROOT = Path(__file__).parents[1]
 
@@ -113,6 +115,25 @@ def stops_put_off() -> Iterator[None]:
             signal.signal(number, handler)
         if arrived:
             signal.raise_signal(arrived[0])
+
+
+def done_in_any_case(work: Callable[[], Result]) -> Result:
+    """Do what takes a moment, whatever signals arrive meanwhile, and return its result.
+
+    Their handlers are called; a :class:`KeyboardInterrupt` that one of them raises is dropped: with
+    it, the result would be lost.
+    """
+    done: list[Result] = []
+    has_begun = False
+    while not done:
+        try:
+            with stops_put_off():
+                has_begun = True
+                done.append(work())
+        except KeyboardInterrupt:
+            if has_begun and not done:  # no signal: the work itself raised it
+                raise
+    return done[0]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ action of the schedule.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -180,8 +181,8 @@ class MeasuredReplay:
 class Comparison(StrictModel):
     """A predicted and a measured figure.
 
-    ``difference`` is measured / predicted - 1, None if the predicted median is zero. ``beyond``:
-    the two 95 % intervals are disjoint.
+    ``difference`` is measured / predicted - 1, None if the predicted median is zero, or too small
+    for a quotient. ``beyond``: the two 95 % intervals are disjoint.
     """
 
     predicted: Interval
@@ -192,12 +193,12 @@ class Comparison(StrictModel):
     @classmethod
     def of(cls, predicted: Interval, measured: Interval) -> Comparison:
         """Compare two intervals in the same unit."""
-        difference = measured.median / predicted.median - 1 if predicted.median else None
+        ratio = measured.median / predicted.median if predicted.median else math.inf
         apart = max(predicted.low - measured.high, measured.low - predicted.high)
         return cls(
             predicted=predicted,
             measured=measured,
-            difference=difference,
+            difference=ratio - 1 if math.isfinite(ratio) else None,
             beyond=apart > _SAME * max(predicted.median, measured.median),
         )
 
@@ -313,7 +314,7 @@ class StorageUse(StrictModel):
     ``row_bytes`` has the bytes that the rows of a batch take, by table in storage.
     """
 
-    page_bytes: Size
+    page_bytes: Count
     row_bytes: Mapping[str, Size] | None = None
     read_bytes: StorageCount
     written_bytes: StorageCount

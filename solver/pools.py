@@ -204,6 +204,11 @@ def _tie_to_parent(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def waiting_for(scheduler: str) -> str:
+    """Sentence for a user who is about to wait for :func:`cluster_pool`."""
+    return f"waiting up to {CLUSTER_LIMIT_S:g} s for the Dask scheduler at {scheduler}"
+
+
 @contextmanager
 def cluster_pool(scheduler: str) -> Iterator[Pool]:
     """A pool of the workers of the Dask scheduler at an address such as ``tcp://host:8786``.

@@ -30,8 +30,10 @@ from campaigns.design.settings import Setting
 from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
 from devices.claims.claim import LOCK
 from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
+from devices.errors import InputError
 from devices.replay import ReplayReport
 from devices.results import Results
+from replay.reporting.figures import remade_report
 from solver.files.solved import read_solved, write_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -131,9 +133,13 @@ class CampaignDirectory:
         """The schedule of a solved cell; its graph is beside it."""
         return self.of(cell) / _SCHEDULE
 
+    def solved_file(self, cell: Cell) -> Path:
+        """The record of a solved cell."""
+        return self.of(cell) / _CELL
+
     def solved(self, cell: Cell) -> SolvedCell | None:
         """What a cell's method found; None if it is not solved yet."""
-        file = self.of(cell) / _CELL
+        file = self.solved_file(cell)
         return read_json(file, SolvedCell) if file.is_file() else None
 
     def schedule(self, cell: Cell) -> tuple[CostedGraph, Schedule]:
@@ -143,23 +149,41 @@ class CampaignDirectory:
     def keep_solved(self, graph: CostedGraph, schedule: Schedule, solved: SolvedCell) -> None:
         """Write what a cell's method found."""
         write_solved(self.schedule_file(solved.cell), graph, schedule)
-        write_atomically(self.of(solved.cell) / _CELL, dump_json(solved))
+        write_atomically(self.solved_file(solved.cell), dump_json(solved))
+
+    def repetition_file(self, cell: Cell, place: ReplayPlace) -> Path:
+        """The figures of a finished replay."""
+        return self.of(cell) / f"{place.stem}.json"
 
     def repetition(self, cell: Cell, place: ReplayPlace) -> Repetition | None:
         """The figures of a replay; None if it is not finished yet."""
-        file = self.of(cell) / f"{place.stem}.json"
+        file = self.repetition_file(cell, place)
         return read_json(file, Repetition) if file.is_file() else None
 
     def replay_file(self, cell: Cell, place: ReplayPlace) -> Path:
         """The report of a finished replay (``replay/1``)."""
         return self.of(cell) / f"{place.stem}.replay.json"
 
+    def checked_report(
+        self, cell: Cell, place: ReplayPlace, graph: CostedGraph, schedule: Schedule
+    ) -> ReplayReport:
+        """The report of a finished replay of this schedule, every figure of which is checked.
+
+        Raises:
+            InputError: It states a figure that does not follow from the others.
+        """
+        file = self.replay_file(cell, place)
+        report, wrong = remade_report(read_json(file, ReplayReport), graph, schedule)
+        for sentence in wrong:
+            raise InputError(f"{file}: {sentence}")
+        return report
+
     def keep_repetition(self, repetition: Repetition, report: ReplayReport) -> None:
         """Write the report of a replay and its figures."""
         cell = repetition.cell
         place = ReplayPlace(repetition=repetition.number, control=repetition.control)
         write_atomically(self.replay_file(cell, place), dump_json(report))
-        write_atomically(self.of(cell) / f"{place.stem}.json", dump_json(repetition))
+        write_atomically(self.repetition_file(cell, place), dump_json(repetition))
 
     def failures(self, of: Cell | str) -> tuple[Failure, ...]:
         """Failed attempts of a cell, or of the profile of a setting by its name."""

@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -19,7 +20,9 @@ from devices.program import program_version
 from devices.quantities import Count, Label, NonNegative, Size, WholeNumber
 from devices.replay import Comparison, MemoryUse, ReplayReport
 from solver.options import Coverage
-from solver.problem.schedule import Status
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import PageIn, PageOut, Schedule, Status
+from solver.referee.referee import replay
 
 Phase: TypeAlias = Literal["profile", "solve", "run"]
 
@@ -57,6 +60,22 @@ class Beginning:
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self.monotonic_s = time.monotonic()
         self.load = os.getloadavg()[0]
+
+
+@dataclass(frozen=True)
+class AskedOfCell:
+    """What a record of a solved cell has from elsewhere than its schedule, as :class:`SolvedCell`.
+
+    ``ram_bytes`` is the budget that was asked for.
+    """
+
+    cell: Cell
+    profile: str | None
+    ram_bytes: int
+    unconstrained_peak_bytes: int
+    unconstrained_energy_j: float
+    unconstrained_time_s: float
+    predicted_operations: int
 
 
 class SolvedCell(StrictModel):
@@ -98,6 +117,60 @@ class SolvedCell(StrictModel):
     smallest_ram_bytes: Size | None = None
     note: str | None = None
     circumstances: Circumstances
+
+    @classmethod
+    def of(
+        cls,
+        asked: AskedOfCell,
+        graph: CostedGraph,
+        schedule: Schedule,
+        circumstances: Circumstances,
+    ) -> Self:
+        """The record of a schedule."""
+        actions, budget = schedule.actions, schedule.budget
+        moments = replay(graph, actions, budget.covers).moments if actions else ()
+        return cls(
+            cell=asked.cell,
+            graph=graph.name,
+            graph_sha256=graph.sha256,
+            profile=asked.profile,
+            energy_source=graph.energy_source,
+            ram_bytes=min(asked.ram_bytes, budget.ram_bytes),
+            covers=budget.covers,
+            deadline_s=budget.deadline_s,
+            unconstrained_peak_bytes=asked.unconstrained_peak_bytes,
+            unconstrained_energy_j=asked.unconstrained_energy_j,
+            unconstrained_time_s=asked.unconstrained_time_s,
+            predicted_operations=asked.predicted_operations,
+            status=schedule.status,
+            energy_j=schedule.energy_j,
+            energy_bound_j=schedule.energy_bound_j,
+            any_order_bound_j=schedule.any_order_bound_j,
+            gap=schedule.gap,
+            time_s=schedule.time_s,
+            peak_bytes=schedule.peak_bytes,
+            arena_bytes=schedule.arena_bytes,
+            bytes_written_to_storage=schedule.bytes_written_to_storage,
+            recomputations=sum(moment.recomputation for moment in moments) if actions else None,
+            page_outs=sum(isinstance(each, PageOut) for each in actions) if actions else None,
+            page_ins=sum(isinstance(each, PageIn) for each in actions) if actions else None,
+            smallest_ram_bytes=schedule.smallest_ram_bytes,
+            note="; ".join(schedule.notes) or None,
+            circumstances=circumstances,
+        )
+
+    @property
+    def asked(self) -> AskedOfCell:
+        """What does not follow from the schedule and its graph."""
+        return AskedOfCell(
+            cell=self.cell,
+            profile=self.profile,
+            ram_bytes=self.ram_bytes,
+            unconstrained_peak_bytes=self.unconstrained_peak_bytes,
+            unconstrained_energy_j=self.unconstrained_energy_j,
+            unconstrained_time_s=self.unconstrained_time_s,
+            predicted_operations=self.predicted_operations,
+        )
 
     @property
     def has_schedule(self) -> bool:

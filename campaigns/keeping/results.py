@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Literal, TypeAlias
 from campaigns.design.cells import Cell, Design
 from campaigns.design.file import CampaignFile
 from campaigns.design.settings import Setting
+from campaigns.keeping.checks import require_summary_of_replay, require_summary_of_schedule
 from campaigns.keeping.directory import (
     FILE,
     CampaignDirectory,
@@ -105,6 +107,7 @@ def read_campaign(path: Path) -> CampaignResults:
 
     Raises:
         DocumentError: The directory is not that of a campaign, or a file in it is damaged.
+        InputError: A file states a figure that does not follow from the others.
     """
     directory = CampaignDirectory(path)
     design = directory.design()
@@ -119,14 +122,20 @@ def read_campaign(path: Path) -> CampaignResults:
         names = files.get(cell.hash, frozenset())
         setting = design.setting_of(cell)
         wanted = design.repetitions_of(cell)
+        solved = directory.solved(cell) if is_solved(names) else None
+        repetitions, controls = (
+            _replays(directory, cell, names, wanted, control=control) for control in (False, True)
+        )
+        if solved is not None:
+            _require_true_records(directory, cell, solved, repetitions | controls)
         found.append(
             CellResult(
                 directory=directory,
                 cell=cell,
                 setting=setting,
-                solved=directory.solved(cell) if is_solved(names) else None,
-                repetitions=_replays(directory, cell, names, wanted, control=False),
-                controls=_replays(directory, cell, names, wanted, control=True),
+                solved=solved,
+                repetitions=tuple(repetitions.values()),
+                controls=tuple(controls.values()),
                 failures=(
                     *at_profiles.get(setting.name, ()),
                     *(directory.failures(cell) if has_failures(names) else ()),
@@ -137,6 +146,20 @@ def read_campaign(path: Path) -> CampaignResults:
     return CampaignResults(directory, design, tuple(found))
 
 
+def _require_true_records(
+    directory: CampaignDirectory,
+    cell: Cell,
+    solved: SolvedCell,
+    replays: Mapping[ReplayPlace, Repetition],
+) -> None:
+    graph, schedule = directory.schedule(cell)
+    require_summary_of_schedule(cell, directory.solved_file(cell), solved, graph, schedule)
+    for place, record in replays.items():
+        report = directory.checked_report(cell, place, graph, schedule)
+        file = directory.repetition_file(cell, place)
+        require_summary_of_replay(cell, place, file, record, report)
+
+
 def _replays(
     directory: CampaignDirectory,
     cell: Cell,
@@ -144,7 +167,9 @@ def _replays(
     wanted: int,
     *,
     control: bool,
-) -> tuple[Repetition, ...]:
+) -> dict[ReplayPlace, Repetition]:
     places = (ReplayPlace(repetition=number, control=control) for number in range(wanted))
-    read = (directory.repetition(cell, place) for place in places if has_replay(names, place))
-    return tuple(repetition for repetition in read if repetition is not None)
+    read = {
+        place: directory.repetition(cell, place) for place in places if has_replay(names, place)
+    }
+    return {place: record for place, record in read.items() if record is not None}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from campaigns.design.cells import Cell, Design, NetworkLevel
 from campaigns.design.file import NO_DEADLINE, SOLVED, MethodChoice
-from campaigns.keeping.records import Beginning, Circumstances, SolvedCell
+from campaigns.keeping.records import AskedOfCell, Beginning, Circumstances, SolvedCell
 from campaigns.running.profiling import step_of
 from devices.errors import InputError
 from devices.profile import DeviceProfile
@@ -22,7 +22,7 @@ from solver.files.solved import file_stem, read_solved
 from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
-from solver.problem.schedule import Budget, PageIn, PageOut, Schedule
+from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import Replay, replay
 from solver.requests.choice import cheapest
 from solver.requests.codecs import with_offered_codecs
@@ -204,37 +204,14 @@ def _by_baseline(
 
 def record_of(job: SolveJob, found: Found) -> SolvedCell:
     """The record of a solved cell."""
-    kept, budget, schedule = job.costed.kept, job.search.budget, found.schedule
-    graph = job.graph(found)
-    actions = schedule.actions
-    played = replay(graph, actions, budget.covers) if actions else None
-    moments = () if played is None else played.moments
-    return SolvedCell(
+    kept = job.costed.kept
+    asked = AskedOfCell(
         cell=job.cell,
-        graph=graph.name,
-        graph_sha256=graph.sha256,
         profile=job.costed.profile,
-        energy_source=graph.energy_source,
-        ram_bytes=min(budget.ram_bytes, schedule.budget.ram_bytes),
-        covers=budget.covers,
-        deadline_s=budget.deadline_s,
+        ram_bytes=job.search.budget.ram_bytes,
         unconstrained_peak_bytes=kept.peak_bytes,
         unconstrained_energy_j=kept.energy_j,
         unconstrained_time_s=kept.time_s,
         predicted_operations=len(job.search.subjects[found.number].predicted),
-        status=schedule.status,
-        energy_j=schedule.energy_j,
-        energy_bound_j=schedule.energy_bound_j,
-        any_order_bound_j=schedule.any_order_bound_j,
-        gap=schedule.gap,
-        time_s=schedule.time_s,
-        peak_bytes=schedule.peak_bytes,
-        arena_bytes=schedule.arena_bytes,
-        bytes_written_to_storage=schedule.bytes_written_to_storage,
-        recomputations=sum(moment.recomputation for moment in moments) if moments else None,
-        page_outs=sum(isinstance(each, PageOut) for each in actions) if actions else None,
-        page_ins=sum(isinstance(each, PageIn) for each in actions) if actions else None,
-        smallest_ram_bytes=schedule.smallest_ram_bytes,
-        note="; ".join(schedule.notes) or None,
-        circumstances=found.circumstances,
     )
+    return SolvedCell.of(asked, job.graph(found), found.schedule, found.circumstances)

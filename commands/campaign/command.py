@@ -87,7 +87,10 @@ def _do_what_is_left(
     from campaigns.running.campaign import Workers, run_campaign
     from campaigns.running.tally import Event
     from commands.campaign.summary import summarise
+    from solver.pools import waiting_for
 
+    if options.scheduler is not None:
+        console.say(waiting_for(options.scheduler))
     with console.progress("starting", len(opened.design.cells)) as progress:
 
         def show(event: Event) -> None:

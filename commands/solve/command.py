@@ -92,15 +92,15 @@ def solve(options: SolveOptions, console: Console) -> int:
             certified=options.certify,
             stopped=stop_requested,
         )
-    if subject.graph is not graph:
-        graph = subject.graph
-        kept = replay(graph, keep_everything(graph), options.budget.covers)
+    is_other, graph = subject.graph is not graph, subject.graph
     draws = next(own for each, own in zip(subjects, drawn, strict=True) if each is subject)
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
     written = bool(schedule.actions) or options.out is not None
     if written:
         with stops_put_off():  # a further Ctrl-C does not lose it
             write_solved(out, graph, schedule)
+    if is_other:
+        kept = replay(graph, keep_everything(graph), options.budget.covers)
     if draws is not None and schedule.actions and not stop_requested():
         share = limit.part(1 / (1 + options.baselines))
         solver = replace(options.solver, time_limit_s=share.seconds)

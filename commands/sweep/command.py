@@ -29,7 +29,7 @@ def sweep(options: SweepOptions, console: Console) -> int:
 def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
     from commands.sweep.summary import event_line, summarise
     from plots.tradeoff import tradeoff
-    from solver.pools import CLUSTER_LIMIT_S, open_pool
+    from solver.pools import open_pool, waiting_for
     from solver.sweep.directory import SweepDirectory, require_distinct_stems
     from solver.sweep.grid import baseline_grid, budget_grid
     from solver.sweep.record import SOLVED
@@ -46,9 +46,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
         studies.append(directory.study(subject, grid, baselines))
     things = sum(study.things for study in studies)
     if options.scheduler is not None:
-        console.say(
-            f"waiting up to {CLUSTER_LIMIT_S:g} s for the Dask scheduler at {options.scheduler}"
-        )
+        console.say(waiting_for(options.scheduler))
     with (
         open_pool(options.jobs, options.scheduler) as pool,
         console.progress("solving", things) as progress,

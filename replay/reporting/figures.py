@@ -6,9 +6,9 @@ and the measured figures, and compared: predictions, differences, traffic, diagn
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 
+from devices.documents.unlike import unlike
 from devices.profile import EnergySource, Interval, MeterRecord
 from devices.replay import (
     ActivityEnergies,
@@ -27,7 +27,6 @@ from profiler.meters.nominal import is_instrument
 from replay.expectation import expected_step
 from replay.reporting.diagnosis import diagnose
 from replay.reporting.report import parts_of
-from solver.files.figures import ROUNDING
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 
@@ -59,9 +58,11 @@ def _differences(
             f"states {len(report.actions)} actions; its schedule has {len(expected.actions)} that"
             " take time"
         )
-    yield from _unlike(
-        report.model_dump(mode="json", by_alias=True), remade.model_dump(mode="json", by_alias=True)
-    )
+    for value in unlike(_dumped(report), _dumped(remade)):
+        yield (
+            f"states {value.path} {value.stated}; its schedule and its other figures give"
+            f" {value.found}"
+        )
     for index, check in enumerate(report.values):
         if check.values > len(graph.tensors):
             yield (
@@ -88,46 +89,16 @@ def _differences(
         )
 
 
+def _dumped(report: ReplayReport) -> dict[str, object]:
+    """A report without the wording of its diagnosis, which may change between versions."""
+    return report.model_dump(mode="json", by_alias=True, exclude={"diagnosis": {"sentences"}})
+
+
 def _source_of(meter: MeterRecord | None) -> EnergySource | None:
     """The energy source on a board that is not emulated."""
     if meter is None:
         return None
     return "measured" if is_instrument(meter) else "estimated"
-
-
-def _unlike(stated: object, remade: object, path: str = "") -> Iterator[str]:
-    """Sentences about values in which two documents differ."""
-    if isinstance(stated, dict) and isinstance(remade, dict):
-        for key in {**stated, **remade}:
-            # Wording may change between versions, and is written anew.
-            if (path, key) != ("diagnosis", "sentences"):
-                inner = f"{path}.{key}" if path else key
-                yield from _unlike(stated.get(key), remade.get(key), inner)
-    elif isinstance(stated, list) and isinstance(remade, list) and len(stated) == len(remade):
-        for index, (value, other) in enumerate(zip(stated, remade, strict=True)):
-            yield from _unlike(value, other, f"{path}[{index}]")
-    elif not _same(stated, remade):
-        found = _shown(remade)
-        yield f"states {path} {_shown(stated)}; its schedule and its other figures give {found}"
-
-
-def _same(stated: object, remade: object) -> bool:
-    if isinstance(stated, float) and isinstance(remade, float):
-        return math.isclose(stated, remade, rel_tol=ROUNDING, abs_tol=ROUNDING * ROUNDING)
-    return stated == remade
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case float():
-            return f"{value:.7g}"
-        case list():
-            return f"{len(value)} entries"
-        case dict():
-            return "other keys"
-    return str(value)
 
 
 def _remade(

@@ -40,12 +40,12 @@ def _held(
     graph: CostedGraph, schedule: Schedule, stated: Robustness, held: DrawStatistics
 ) -> Iterator[str]:
     """Sentences about the energies of the schedule whose actions the file holds."""
-    from solver.robustness.draws import NoIntervalsError, draw_costs  # numpy, only if needed
+    from solver.robustness.draws import NoDrawsError, draw_costs  # numpy, only if needed
 
     try:
         draws = draw_costs(graph, stated.draws, stated.seed)
-    except NoIntervalsError:
-        yield "states robustness; no cost of its graph has an interval to draw from"
+    except NoDrawsError as error:
+        yield f"states robustness that cannot be checked: {error}"
         return
     mean_j = float((draws.energy_j @ draws.items.counts(schedule.actions)).mean())
     found = (("energy_j", held.energy_j, schedule.energy_j or 0.0),)

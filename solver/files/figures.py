@@ -12,18 +12,16 @@ from collections.abc import Iterator
 
 from devices.documents.explain import shown
 from devices.documents.readable import si
+from devices.documents.unlike import ROUNDING
 from solver.addresses.packing import Packing
 from solver.addresses.residencies import blocks_of, spans_of
 from solver.files.assessment import wrong_assessment
 from solver.problem.claims import covered_words
 from solver.problem.footprint import least_ram_bytes, uncounted_tensors
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Compute, PageIn, Schedule
+from solver.problem.schedule import Action, Compute, PageIn, Schedule
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, Replay, verify
-
-ROUNDING = 1e-6
-"""Relative difference up to which figures are equal; gaps, which are relative, may differ by it."""
 
 _SHOWN_HASH = 12
 _MOST_DIGITS = 17
@@ -170,15 +168,15 @@ def _costs(schedule: Schedule, played: Replay) -> Iterator[str]:
 
 def _arena(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
     arena_bytes, bound_bytes = schedule.arena_bytes, schedule.arena_bound_bytes
-    end_bytes = _end_bytes(graph, schedule)
     if arena_bytes is None:
-        if end_bytes is not None:
+        if _has_addresses(schedule):
             yield "states addresses; it states no arena_bytes"
         if bound_bytes is not None:
             yield f"states arena_bound_bytes {bound_bytes}; it states no arena_bytes"
         return
-    if arena_bytes != (end_bytes or 0):
-        yield f"states arena_bytes {arena_bytes}; its addresses end at {end_bytes or 0}"
+    end_bytes = _end_bytes(graph, schedule)
+    if arena_bytes != end_bytes:
+        yield f"states arena_bytes {arena_bytes}; its addresses end at {end_bytes}"
     if arena_bytes > schedule.budget.ram_bytes:
         yield (
             f"states arena_bytes {arena_bytes}; its budget is {schedule.budget.ram_bytes} bytes of"
@@ -191,8 +189,22 @@ def _arena(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
             yield f"states arena_bound_bytes {bound_bytes}; its actions need {found_bytes}"
 
 
-def _end_bytes(graph: CostedGraph, schedule: Schedule) -> int | None:
-    """End of the highest address; None if the schedule has no addresses."""
+def _has_addresses(schedule: Schedule) -> bool:
+    return bool(schedule.resident_address) or any(map(_is_placed, schedule.actions))
+
+
+def _is_placed(action: Action) -> bool:
+    match action:
+        case Compute():
+            return bool(action.address) or action.workspace_address is not None
+        case PageIn():
+            return action.address is not None
+        case _:
+            return False
+
+
+def _end_bytes(graph: CostedGraph, schedule: Schedule) -> int:
+    """End of the highest address; the addresses are valid."""
     uncounted = uncounted_tensors(graph, schedule.budget.covers)
     size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
     workspace = {op.name: op.workspace_bytes for op in graph.ops}
@@ -206,7 +218,7 @@ def _end_bytes(graph: CostedGraph, schedule: Schedule) -> int | None:
             case PageIn():
                 if action.address is not None:
                     ends.append(action.address + size[action.tensor])
-    return max(ends, default=None)
+    return max(ends, default=0)
 
 
 def _bounds(schedule: Schedule) -> Iterator[str]:

@@ -64,9 +64,14 @@ def cheapest(
             if found and stopped():
                 return
             part_s = limit.part(1 / (len(each) - number)).seconds
-            *_, schedule = solve_in_shared_ram(
-                partial(find, subject.graph), budget, part_s, ram_of(subject), stopped
-            )
+            try:
+                *_, schedule = solve_in_shared_ram(
+                    partial(find, subject.graph), budget, part_s, ram_of(subject), stopped
+                )
+            except KeyboardInterrupt:  # before the search has begun, or for the second time
+                if not found:
+                    raise
+                return
             found.append(schedule)
 
     began, limit = time.monotonic(), TimeLimit.after(solver.time_limit_s)

@@ -30,8 +30,12 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 _END = 1.959963984540054
 
 
-class NoIntervalsError(InputError):
-    """No cost has an interval to draw from; the message says what would help."""
+# Most costs of all draws: a gigabyte or two while they are drawn.
+_MOST_DRAWN = 30_000_000
+
+
+class NoDrawsError(InputError):
+    """The costs of a graph cannot be drawn; the message says what would help."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +124,19 @@ def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
         The drawn costs.
 
     Raises:
-        NoIntervalsError: No cost in the graph has an interval.
+        NoDrawsError: No cost in the graph has an interval, or so many draws need too much memory.
     """
     priced = _priced(graph)
     if not any(cost and (cost.energy_j_interval or cost.time_s_interval) for cost in priced):
-        raise NoIntervalsError(
+        raise NoDrawsError(
             f"{graph.name}: no cost in this graph has an interval to draw from; use a profile"
             " measured with two blocks or more (published rates have no intervals)"
+        )
+    most = _MOST_DRAWN // len(priced)
+    if draws > most:
+        raise NoDrawsError(
+            f"{graph.name}: {draws} draws of its {len(priced)} costs need too much memory; at most"
+            f" {most} are allowed"
         )
     sources: dict[tuple[str, str], int] = {}
     source_of = [sources.setdefault(source, len(sources)) for source in _sources(graph)]

@@ -18,11 +18,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import inf
 
 from pydantic import ValidationError
 
 from devices.errors import BuildFailed, EngineFailed, EngineUnavailable
+from devices.program import done_in_any_case
 from solver.addresses.plan import plan_addresses
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
@@ -103,21 +105,28 @@ class AutomaticSearch:
             for start in (keep_everything(self._problem.graph), *starts):
                 self._search.offer_if_valid(start)
         except KeyboardInterrupt:
-            return self._outcome("interrupted")
+            return done_in_any_case(partial(self._outcome, "interrupted"))
         if self._search.proven:
             self._chosen.append("no search: a starting schedule already meets the lower bound")
             return self._outcome("proven")
         if self._problem.is_evidently_infeasible:
             self._claim(inf, "costs", EVERY_SCHEDULE)
             return self._outcome("infeasible")
+        ending: Ending
         with ExitStack() as annealing:
             try:
                 with TimeLimit(self._deadline).enforced():
-                    return self._outcome(self._run_to_the_end(annealing))
+                    ending = self._run_to_the_end(annealing)
             except OutOfTime:
-                return self._outcome("time_limit")
+                ending = "time_limit"
             except KeyboardInterrupt:
-                return self._outcome("interrupted")
+                ending = "interrupted"
+
+            def finished() -> Outcome:
+                with annealing.pop_all():
+                    return self._outcome(ending)
+
+            return done_in_any_case(finished)
 
     def _run_to_the_end(self, annealing: ExitStack) -> Ending:
         """Search; with annealing alone once the engine has failed."""

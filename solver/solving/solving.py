@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from devices.errors import EngineFailed
+from devices.program import done_in_any_case
 from solver.addresses.repair import Packed
 from solver.engines.processes import kept_processes
 from solver.options import SolverOptions
@@ -110,9 +111,8 @@ def solve_graph(
         )
     actions, packed = outcome.actions, None
     if options.addresses:
-        announce.phase("addresses")
         is_stopped = ended_by == "interrupted"
-        packed = _packed(problem, actions, outcome.spare, options, finding, is_stopped=is_stopped)
+        packed = _packed(problem, outcome, options, announce, finding, is_stopped=is_stopped)
         if packed is None:
             outcome = replace(outcome, notes=(*outcome.notes, _STOPPED_BEFORE_ADDRESSES))
         elif packed.plan.arena_bytes > budget.ram_bytes:
@@ -128,19 +128,21 @@ def solve_graph(
         outcome = certify(outcome, options, limit)
         if outcome.is_refuted:
             ended_by = outcome.ended_by
-    return _with_actions(problem, options, outcome, ended_by, started, actions, packed)
+    return done_in_any_case(
+        lambda: _with_actions(problem, options, outcome, ended_by, started, actions, packed)
+    )
 
 
 def _packed(
     problem: Problem,
-    actions: tuple[Action, ...],
-    spare: tuple[Action, ...] | None,
+    outcome: Outcome,
     options: SolverOptions,
+    announce: _Announcer,
     limit: TimeLimit,
     *,
     is_stopped: bool,
 ) -> Packed | None:
-    """Find addresses for a schedule.
+    """Find addresses for the schedule of an outcome.
 
     Ctrl-C leaves a short time for them, whether it comes now or has stopped the search before.
 
@@ -150,7 +152,8 @@ def _packed(
     short = limit.at_most(_PACKING_AFTER_CTRL_C_S)
     for allowed in (short,) if is_stopped else (limit, short):
         with suppress(KeyboardInterrupt):
-            return pack(problem, actions, options, allowed, spare)
+            announce.phase("addresses")
+            return pack(problem, outcome.actions or (), options, allowed, outcome.spare)
     return None
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,33 @@ from campaigns.comparing.shifts import exact_shift, paired_shift, shift_of_logs
 from campaigns.design.cells import Cell
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
-from campaigns.keeping.records import Beginning, Circumstances, Repetition, SolvedCell
-from devices.documents.document import dump_json, write_atomically
-from devices.profile import BoardIdentity, Build, EnergySource, Interval
-from devices.replay import Comparison, MemoryUse
+from campaigns.keeping.records import (
+    AskedOfCell,
+    Beginning,
+    Circumstances,
+    Repetition,
+    ReplayPlace,
+    SolvedCell,
+)
+from devices.profile import BoardIdentity, EnergySource, MeterRecord
 from devices.results import Results
+from replay.expectation import expected_step
+from replay.reporting.report import replay_report
+from solver.baselines.scheduled import schedule_by_baseline
+from solver.problem.schedule import Budget
+from tests.support.graphs.graph_examples import training_chain
+from tests.support.onboard.replays import (
+    METER,
+    SUBJECT,
+    measured_replay,
+    measured_step,
+    plan_of,
+)
 
 positive = st.floats(1e-6, 1e3)
 MARGIN = 0.02
 A_COMPUTER = BoardIdentity(model="a computer", memory_bytes=1 << 30)
+NOMINAL = MeterRecord(kind="nominal", detail="nominal power", sync="none")
 
 
 @pytest.fixture(autouse=True)
@@ -153,48 +172,37 @@ def measured(
     opened = open_campaign(f"{name}.yaml", Results())
     directory = CampaignDirectory(Results().campaigns / name)
     directory.begin(opened.text, opened.design)
+    graph = training_chain(2)
+    schedule = schedule_by_baseline(graph, Budget(ram_bytes=10**6), "keep-everything", 10.0)
+    expected = expected_step(graph, schedule)
+    plan = plan_of(graph, expected)
     for cell in opened.design.cells:
-        solved = SolvedCell(
+        asked = AskedOfCell(
             cell=cell,
-            graph="a graph",
-            graph_sha256="0" * 64,
-            ram_bytes=1000,
-            covers="all",
-            unconstrained_peak_bytes=1000,
+            profile=None,
+            ram_bytes=schedule.budget.ram_bytes,
+            unconstrained_peak_bytes=schedule.budget.ram_bytes,
             unconstrained_energy_j=1.0,
             unconstrained_time_s=1.0,
-            status="feasible",
-            energy_j=1.0,
-            time_s=1.0,
-            circumstances=Circumstances.since(Beginning()),
+            predicted_operations=0,
         )
-        write_atomically(directory.of(cell) / "cell.json", dump_json(solved))
+        circumstances = Circumstances.since(Beginning())
+        solved = SolvedCell.of(asked, graph, schedule, circumstances)
+        directory.keep_solved(graph, schedule, solved)
         for number in range(opened.design.repetitions_of(cell)):
-            record = replayed(cell, number, step_s(cell, number), source)
-            record = record.model_copy(update={"board": board_of(cell)})
-            write_atomically(directory.of(cell) / f"repetition-{number}.json", dump_json(record))
-            if controls:
-                control = record.model_copy(update={"control": True})
-                write_atomically(directory.of(cell) / f"control-{number}.json", dump_json(control))
-
-
-def replayed(cell: Cell, number: int, step_s: float, source: EnergySource) -> Repetition:
-    time_s = Comparison.of(Interval.exact(1.0), Interval.exact(step_s))
-    return Repetition(
-        cell=cell,
-        number=number,
-        position=0,
-        board=A_COMPUTER,
-        build=Build(kernels_sha256="0" * 64, compiler="cc", flags=(), matmul="in-tree", threads=1),
-        measured_energy_source=source,
-        steps=10,
-        time_s=time_s,
-        energy_j=time_s,
-        memory=MemoryUse(budget_bytes=1, peak_bytes=1, arena_bytes=1, touched_bytes=1),
-        values_identical=True,
-        values_compared=True,
-        circumstances=Circumstances.since(Beginning()),
-    )
+            took = step_s(cell, number)
+            step = measured_step(expected, factor=lambda _, took=took: took, power_w=2.0)
+            replay = replace(
+                measured_replay(plan, expected, [step, step]),
+                board=board_of(cell),
+                energy_source=source,
+                meter=METER if source == "measured" else NOMINAL,
+            )
+            report = replay_report(SUBJECT, expected, plan, replay, (), steps_per_day=1000)
+            for control in (False, True) if controls else (False,):
+                place = ReplayPlace(repetition=number, control=control)
+                record = Repetition.of(cell, place, report, circumstances, attempt=1)
+                directory.keep_repetition(record, report)
 
 
 def noisy(seed: int, factor: float = 1.0) -> Callable[[Cell, int], float]:

@@ -164,6 +164,16 @@ def test_a_dask_cluster_finds_the_schedules() -> None:
     assert states(read_campaign(DIRECTORY)) == {"done"}
 
 
+def test_a_campaign_says_that_it_waits_for_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", 0.5)
+    assert run("run", write(PUBLISHED), "--scheduler", "tcp://127.0.0.1:1") == 2
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "waiting up to 0.5 s for the Dask scheduler at tcp://127.0.0.1:1"
+    assert "no Dask scheduler answers at 'tcp://127.0.0.1:1'" in last
+
+
 def test_a_dry_run_says_what_is_left_and_touches_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

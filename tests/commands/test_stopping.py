@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from signal import Signals
@@ -142,6 +143,20 @@ def test_solve_writes_the_best_schedule_so_far(tmp_path: Path, number: Signals) 
         _, said = process.communicate(timeout=60)
         assert_ended(process, mark, number, said)
     assert_best_so_far(tmp_path / "best.json", graph, budget)
+
+
+@pytest.mark.slow
+def test_solve_writes_the_best_schedule_however_often_ctrl_c_is_pressed(tmp_path: Path) -> None:
+    words, graph, budget = solving(tmp_path)
+    pipe, best = subprocess.PIPE, tmp_path / "best.json"
+    with started_as_by_a_shell(*words, stdout=pipe, stderr=pipe) as (process, mark):
+        wait_until(lambda: runs(mark, b"engines.worker"))
+        while not best.exists() and process.poll() is None:
+            os.killpg(process.pid, Signals.SIGINT)
+            time.sleep(0.05)
+        _, said = process.communicate(timeout=60)
+        assert_ended(process, mark, Signals.SIGINT, said)
+    assert_best_so_far(best, graph, budget)
 
 
 @pytest.mark.slow

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.program import COMMAND, command_line, ended_in_any_case
+from devices.program import COMMAND, command_line, done_in_any_case, ended_in_any_case
 
 
 def killed(process: subprocess.Popen[bytes]) -> None:
@@ -50,6 +51,27 @@ def test_a_process_is_ended_if_a_stop_comes_while_it_starts(
         assert signal.getsignal(stop) is signal.default_int_handler
     finally:
         signal.signal(stop, before)
+
+
+def test_signals_do_not_take_the_result_of_what_is_done_in_any_case() -> None:
+    called = []
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        called.append(number)
+        raise KeyboardInterrupt
+
+    def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return "result"
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert done_in_any_case(work) == "result"
+        assert called == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_process_is_ended_with_its_context(begun: list[subprocess.Popen[bytes]]) -> None:

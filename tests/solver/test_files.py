@@ -130,6 +130,7 @@ CHANGES: Mapping[str, tuple[str, Callable[[Any], Any], str]] = {
     "address": (
         "resident_address", lambda places: dict.fromkeys(places, 0) | {"more": 0}, "action 0"
     ),
+    "addresses without an arena": ("arena_bytes", lambda _: None, "states addresses"),
     "what the bound covers": (
         "bound_covers", lambda _: "every schedule on earth", "its bound holds for every schedule"
     ),
@@ -215,6 +216,14 @@ def test_overlapping_addresses_are_refused(files: Files) -> None:
         read_solved(files.changed(actions=actions))
 
 
+def test_addresses_of_unknown_tensors_are_refused(files: Files) -> None:
+    path = files.changed(
+        arena_bytes=None, arena_bound_bytes=None, resident_address={"no such tensor": 0}
+    )
+    with pytest.raises(InputError, match="states addresses; it states no arena_bytes"):
+        read_solved(path)
+
+
 # --- other files ----------------------------------------------------------------------------------
 
 
@@ -270,6 +279,17 @@ def assessed() -> tuple[CostedGraph, Schedule]:
     options = SolverOptions(threads=1)
     schedule = solve_graph(graph, Budget(ram_bytes=100), options)
     return graph, assess_robustness(schedule, draw_costs(graph, 20, DRAWS_SEED), options, False)
+
+
+def test_more_draws_than_fit_in_memory_are_refused(
+    assessed: tuple[CostedGraph, Schedule], tmp_path: Path
+) -> None:
+    graph, schedule = assessed
+    assert schedule.robustness is not None
+    many = schedule.robustness.model_copy(update={"draws": 10**15})
+    write_solved(tmp_path / "many.json", graph, schedule.model_copy(update={"robustness": many}))
+    with pytest.raises(InputError, match=r"many\.json: .* need too much memory; at most"):
+        read_solved(tmp_path / "many.json")
 
 
 @pytest.mark.parametrize(

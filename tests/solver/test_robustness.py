@@ -40,7 +40,7 @@ from solver.problem.schedule import (
 )
 from solver.referee.referee import replay, verify
 from solver.robustness.bounds import DrawBounds
-from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
+from solver.robustness.draws import CostDraws, NoDrawsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess, assess_robustness
 from solver.robustness.search import DrawSearch
@@ -500,8 +500,11 @@ def test_more_draws_of_a_seed_begin_with_the_same_draws() -> None:
 
 def test_drawing_needs_at_least_one_interval() -> None:
     plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
-    with pytest.raises(NoIntervalsError, match="no cost in this graph has an interval"):
+    with pytest.raises(NoDrawsError, match="no cost in this graph has an interval"):
         draw_costs(plain, 10, seed=0)
+    some = with_intervals(plain, {plain.ops[0].name: (0.5, 2.0)})
+    with pytest.raises(NoDrawsError, match="need too much memory; at most"):
+        draw_costs(some, 2**31 - 1, seed=0)
 
 
 # --- intervals of a profile -----------------------------------------------------------------------
@@ -538,7 +541,7 @@ def test_published_rates_have_no_intervals() -> None:
     published = cost_graph(build_model("linear"), load_published("m4")).graph
     assert all(each.time_s_interval is each.energy_j_interval is None for each in published.ops)
     assert all(t.page_in is None or t.page_in.time_s_interval is None for t in published.tensors)
-    with pytest.raises(NoIntervalsError):
+    with pytest.raises(NoDrawsError):
         draw_costs(published, 10, seed=0)
 
 

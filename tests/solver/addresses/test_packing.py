@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from itertools import combinations
 
 import pytest
@@ -24,6 +25,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
+from solver.search.search import Progress
 from solver.solving import packing, solving
 from solver.solving.advice import Advice
 from solver.solving.solving import solve_graph
@@ -145,6 +147,18 @@ def test_a_second_ctrl_c_while_addresses_are_planned_leaves_the_schedule(
     schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=2.0))
     assert schedule.arena_bytes is None
     assert any("interrupted before addresses were found" in note for note in schedule.notes)
+    verify(graph, schedule.actions, budget)
+
+
+def test_ctrl_c_again_and_again_after_a_first_schedule_leaves_the_schedule() -> None:
+    graph, budget = resnet8_under_three_quarters()
+
+    def stop(progress: Progress) -> None:
+        if progress.value is not None:
+            signal.raise_signal(signal.SIGINT)
+
+    schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=20.0), stop)
+    assert schedule.ended_by == "interrupted"
     verify(graph, schedule.actions, budget)
 
 
