@@ -35,9 +35,10 @@ Every input is a mutation of a valid document (bytes cut, copied, changed or ins
 parsed document exchanged), a random document, or random bytes. It is made from its format and its
 seed alone; `python -m benchmarks.fuzz --show FORMAT:SEED` prints it. The program reads the input as
 its commands do; what it accepts is written and read back, and used: profiles cost a network, graphs
-are replayed with everything kept, schedules are lowered to execution plans. An input is *wrong* if
-it ends in anything but success or a refusal of at most one short line a problem, takes more than
-{limit_s} s, or makes the process larger than {limit_gib} GiB.
+are replayed with everything kept, every figure of schedules and reports is checked, schedules are
+lowered to execution plans. An input is *wrong* if it ends in anything but success or a refusal of
+at most one short line a problem, takes more than {limit_s} s, or makes the process larger than
+{limit_gib} GiB.
 """
 
 

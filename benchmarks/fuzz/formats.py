@@ -35,14 +35,18 @@ from networks.training.step import TrainingStep
 from profiler.script.records import FIRST_LINE, parse_samples
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
 from replay.lowering.lowering import lower
+from replay.reporting.figures import remade_report
 from replay.running.records import parse_replay
 from replay.runs import planned_workspace
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
+from solver.files.figures import wrong_figures
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
+from solver.robustness.draws import draw_costs
+from solver.robustness.robustness import DRAWS_SEED, assess_robustness
 from solver.solving.solving import solve_graph
 from solver.sweep.directory import SweepDirectory
 from solver.sweep.record import SweepRecord, SweepRow
@@ -114,13 +118,22 @@ def _graphs() -> Sequence[str]:
 
 
 @cache
+def _assessed() -> tuple[CostedGraph, Schedule]:
+    """A schedule with addresses that pages and recomputes, and its statistics over draws."""
+    graph, paged = paged_chain()
+    options = SolverOptions(threads=1, time_limit_s=20)
+    schedule = solve_graph(graph, paged.budget, options)
+    return graph, assess_robustness(schedule, draw_costs(graph, 8, DRAWS_SEED), options, False)
+
+
+@cache
 def _schedules() -> Sequence[str]:
-    return [_as_json(_schedule()), _as_json(paged_chain()[1])]
+    return [_as_json(_schedule()), _as_json(_assessed()[1])]
 
 
 @cache
 def _reports() -> Sequence[str]:
-    return [_as_json(report_of(*paged_chain()))]
+    return [_as_json(report_of(*_assessed()))]
 
 
 @cache
@@ -208,11 +221,17 @@ def _take_graph(path: Path) -> None:
 def _take_schedule(path: Path) -> None:
     schedule = read_json(path, Schedule)
     _read_back(schedule, path)
+    graph, assessed = _assessed()
+    # Commands stop at the first wrong figure; a fault may hide behind it.
+    list(wrong_figures(graph if schedule.graph == assessed.graph else _graph(), schedule))
     lower(_step(), _graph(), schedule, planned_workspace(_step(), _graph()))
 
 
 def _take_report(path: Path) -> None:
-    _read_back(read_json(path, ReplayReport), path)
+    report = read_json(path, ReplayReport)
+    _read_back(report, path)
+    _, wrong = remade_report(report, *_assessed())
+    list(wrong)
 
 
 def _take_sweep(path: Path) -> None:
