@@ -243,15 +243,17 @@ def _export_project(
 
 
 def _profile(graph: CostedGraph, results: Results) -> DeviceProfile | None:
-    """Return the graph's profile; None if the graph names none or it is not on this computer."""
-    from devices.documents.document import DocumentError
-    from devices.library import resolve_profile
+    """Return the graph's profile; None if the graph names none or it is not on this computer.
+
+    Raises :class:`DocumentError` for a damaged profile.
+    """
+    from devices.library import NoProfile, resolve_profile
 
     if graph.origin is None:
         return None
     try:
         return resolve_profile(graph.origin.profile, results.profiles)
-    except DocumentError:
+    except NoProfile:
         return None
 
 

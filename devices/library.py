@@ -16,6 +16,10 @@ from devices.results import Results
 MEASURED = Results().profiles
 
 
+class NoProfile(DocumentError):
+    """There is no profile of this name."""
+
+
 def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfile:
     """Load a profile by path or name.
 
@@ -28,8 +32,9 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         The validated profile.
 
     Raises:
-        DocumentError: There is no such profile (the message lists the known ones, or says how to
-            measure a board of the catalogue), or the file is not a valid profile.
+        NoProfile: There is no such profile; the message lists the known ones, or says how to
+            measure a board of the catalogue.
+        DocumentError: The file is not a valid profile.
     """
     path = Path(name_or_path)
     name = path.stem if path.suffix in {".yaml", ".yml"} else path.name
@@ -37,16 +42,16 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         if candidate.is_file():
             return _read_profile(candidate, measured)
     if len(path.parts) > 1:
-        raise DocumentError(f"{name_or_path}: no such file")
+        raise NoProfile(f"{name_or_path}: no such file")
     if name in published_names():
         return load_published(name)
     if name in catalog_names():
-        raise DocumentError(
+        raise NoProfile(
             f"no profile {name_or_path!r} yet",
             remedy=f"measure the board first: {command_line('profile', '--device', name)}",
         )
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
-    raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")
+    raise NoProfile(f"no profile {name_or_path!r}; {choices(name, known)}")
 
 
 def _read_profile(path: Path, measured: Path) -> DeviceProfile:

@@ -43,21 +43,29 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def typed_options() -> Iterator[tuple[str, str]]:
-    """Every command with each option whose value is parsed."""
+    """The words of every command with each option whose value is parsed."""
     for name in _SUMMARIES:
         parser = argparse.ArgumentParser()
         _command(name).add_options(parser)
-        for action in parser._actions:
-            takes_path = action.type is Path or getattr(action.type, "__name__", "") == "_results"
-            if action.type is not None and not takes_path:
-                yield name, action.option_strings[0]
+        yield from _typed_options_of(name, parser)
+
+
+def _typed_options_of(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from _typed_options_of(f"{words} {name}", below)
+            continue
+        takes_path = action.type is Path or getattr(action.type, "__name__", "") == "_results"
+        if action.type is not None and not takes_path:
+            yield words, action.option_strings[0]
 
 
 @pytest.mark.parametrize(("command", "option"), list(typed_options()))
 def test_the_error_says_which_values_an_option_takes(
     command: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = said(capsys, command, option, "x")
+    error = said(capsys, *command.split(), option, "x")
     what = "a (whole )?(number|fraction|course)|the size of a slice"
     assert re.search(rf"{option}.*: 'x' is not ({what})", error)
     assert "invalid" not in error
@@ -94,6 +102,7 @@ WRITES = [
     ("export", "--schedule", str(SCHEDULE), "--format", "c", "--out", "WHERE"),
     ("plot", "--profile", "m4", "--directory", "WHERE"),
     ("plot", "--profile", "m4", "--results", "WHERE"),
+    ("campaign", "run", "published", "--results", "WHERE"),
 ]
 
 

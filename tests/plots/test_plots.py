@@ -13,6 +13,7 @@ from hypothesis import given
 from devices.operation import OpSpec, Phase
 from devices.profile import EnergySource
 from devices.published import load_published
+from plots.arena import arena
 from plots.memory_timeline import memory_timeline
 from plots.operation_costs import operation_costs
 from plots.residency import phase_spans, stages
@@ -20,10 +21,14 @@ from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
 from plots.style import engineering, size_text
 from solver.constructed import keep_everything
+from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Action, Compute, PageIn, PageOut, Schedule
+from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
+from tests.support.graphs.graph_examples import graph as graph_of
+from tests.support.graphs.graph_examples import op as made_of
 from tests.support.graphs.graph_strategies import small_graphs
 from tests.support.graphs.profiles import in_context, made_up_profile
 from tests.support.graphs.schedules import schedule_of
@@ -210,6 +215,22 @@ def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path
     assert {"in RAM", "in storage only", "recomputed", "paged out", "paged in"} <= set(text)
     schedule_matrix(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "kept.svg")
     assert "recomputed" not in texts_of(tmp_path / "kept.svg")
+
+
+def test_tensors_too_thin_for_a_name_are_counted(tmp_path: Path) -> None:
+    thin = [f"t{number}" for number in range(30)]
+    problem = graph_of(
+        [made_of("make", "", " ".join(["thick", *thin])), made_of("use", " ".join(thin), "result")],
+        [
+            Tensor(name=name, bytes=100_000 if name == "thick" else 8, kind="activation")
+            for name in ("thick", "result", *thin)
+        ],
+    )
+    schedule = solve_graph(problem, Budget(ram_bytes=10**6), SolverOptions(threads=1))
+    arena(problem, schedule, tmp_path / "p.svg")
+    text = texts_of(tmp_path / "p.svg")
+    assert re.search(r"3[01] of ≤ 8 B", text)  # the result may lie between them
+    assert "thick" in text
 
 
 def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation
 
 from devices.profile import EnergySource, Interval
 from devices.replay import (
@@ -20,8 +24,10 @@ from devices.replay import (
     ReplayReport,
 )
 from plots.replay.energies import energies_of_activities
+from plots.replay.kinds import Bar, draw_kinds, write_times
 from plots.replay.memory import replayed_memory
 from plots.replay.power import replayed_power
+from plots.replay.style import COLORS
 from plots.replay.times import predicted_against_measured
 from plots.style import size_text
 from profiler.meters.base import PowerTrace, Void
@@ -130,6 +136,25 @@ def test_time_is_summed_by_kind_and_time_between_actions_is_stated(tmp_path: Pat
     text = drawn("points", slow_report(), tmp_path / "p.svg").splitlines()
     for kind in ("test", "test, recomputed", "page out", "page in", "between actions"):
         assert kind in text
+
+
+def test_each_time_is_written_at_the_end_of_its_own_bar() -> None:
+    axes = Figure(figsize=(8, 3)).add_subplot()
+    bars = [Bar("more", 1.0, 2.0), Bar("less", 3.0, 0.5), Bar("not predicted", 0.0, 0.25)]
+    draw_kinds(axes, bars)
+    write_times(axes, bars)
+    drawn_bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    ends = {round(bar.get_y() + bar.get_height() / 2, 6): bar.get_width() for bar in drawn_bars}
+    texts = [text for text in axes.texts if isinstance(text, Annotation)]
+    written = {round(text.xy[1], 6): text for text in texts}
+    assert {place: text.xy[0] for place, text in written.items()} == ends
+    assert [written[place].get_text() for place in sorted(written)] == [
+        "1.00 s", "2.00 s  +100 %", "3.00 s", "500 ms  −83 %", "", "250 ms",
+    ]  # fmt: skip
+    assert max(ends.values()) < axes.get_xlim()[1]
+    colours = {to_hex(bar.get_facecolor()).upper() for bar in drawn_bars}
+    assert len(colours) == 2
+    assert not colours & set(COLORS.values())
 
 
 def test_replay_as_expected_names_no_op(tmp_path: Path) -> None:

@@ -579,6 +579,17 @@ def test_an_energy_source_that_is_not_the_profiles_is_refused(
     assert "profile 'bench' has estimated" in capsys.readouterr().err
 
 
+def test_a_damaged_profile_is_refused(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert digits.graph.origin is not None
+    damaged = tmp_path / "profiles" / f"{digits.graph.origin.profile}.yaml"
+    damaged.parent.mkdir()
+    damaged.write_text("schema: device-profile/1\n")
+    assert export(digits, "--results", str(tmp_path), "--out", "none") == 2
+    assert f"error: {damaged}: " in capsys.readouterr().err
+
+
 def test_an_export_from_published_costs_is_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

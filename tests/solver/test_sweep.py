@@ -860,11 +860,11 @@ def test_a_stopped_sweep_keeps_finished_points_and_leaves_no_process(
         _, said = process.communicate(timeout=60)
         assert process.returncode == 128 + number
         wait_until(lambda: not marked(mark))
-    # Python's own resource tracker may print a warning afterwards.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]
     assert len(told) == 1
     assert told[0].startswith("interrupted; finished parts are kept")
     assert "Traceback" not in said
+    assert "leaked" not in said
     rows = table(tmp_path / "out")
     assert list(rows.status) == ["optimal"]
     graph, _ = hard_problem()

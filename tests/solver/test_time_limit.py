@@ -191,5 +191,25 @@ def test_command_shares_the_limit_among_its_phases_and_says_which_it_is_in(
     with within(_LIMIT_S):
         cli.main(["solve", "--graph", "graph.json", "--json", *words])
     captured = capsys.readouterr()
-    assert "starting schedules" in captured.err.splitlines()[0]
+    phases = [line for line in captured.err.splitlines() if line != "reading graph.json"]
+    assert "starting schedules" in phases[0]
     assert len(json.loads(captured.out)["baselines"]) == len(BASELINES)
+
+
+@pytest.mark.slow
+def test_limit_holds_for_draws_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = ODD_GRAPHS["long skips"](_OPS)
+    around = [
+        op.model_copy(update={"energy_j_interval": (0.9 * op.energy_j, 1.2 * op.energy_j)})
+        for op in graph.ops
+    ]
+    uncertain = CostedGraph(name=graph.name, ops=tuple(around), tensors=graph.tensors)
+    write_json(tmp_path / "graph.json", uncertain)
+    words = ["--ram-budget", "70%", "--time-limit", str(_LIMIT_S), "--draws", "100"]
+    with within(_LIMIT_S):
+        cli.main(["solve", "--graph", "graph.json", "--json", *words])
+    document = json.loads(capsys.readouterr().out)
+    assert document["robustness"]["draws"] == 100
