@@ -213,3 +213,15 @@ def test_limit_holds_for_draws_too(
         cli.main(["solve", "--graph", "graph.json", "--json", *words])
     document = json.loads(capsys.readouterr().out)
     assert document["robustness"]["draws"] == 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "limit_s"), [("bert", 10.0), ("digits", 3.0)])
+def test_limit_holds_for_networks_in_all_their_forms(
+    model: str, limit_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codecs and slices are offered besides."""
+    monkeypatch.chdir(tmp_path)
+    words = ["solve", "--profile", "m4", "--model", model, "--parameters-in", "storage"]
+    with within(limit_s):
+        cli.main([*words, "--ram-budget", "15%", "--time-limit", str(limit_s)])
