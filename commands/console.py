@@ -82,6 +82,7 @@ class Status:
         self._first = threading.Timer(_SOON_S, console.say, (text,))
         self._first.daemon = True
         self._rich = RichConsole(stderr=True)
+        self._says_first = bool(text) and not self._rich.is_terminal
         self._status = RichStatus(text, console=self._rich)
         self._lines_every_s = lines_every_s
         self._next_line_at = 0.0
@@ -89,7 +90,7 @@ class Status:
 
     def __enter__(self) -> Self:
         self._status.start()
-        if not self._rich.is_terminal:
+        if self._says_first:
             self._first.start()
         return self
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from commands.console import Console
+from tests.support.boards.processes import wait_until
 
 
 def test_status_prints_a_line_for_each_text_except_passing_ones(
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("commands.console._SOON_S", 600.0)
     with Console().status("beginning") as status:
         status.show("building")
         status.show("compiling a.c", passing=True)
@@ -17,6 +21,18 @@ def test_status_prints_a_line_for_each_text_except_passing_ones(
     captured = capsys.readouterr()
     assert captured.err == "building\nrunning\n"
     assert captured.out == ""
+
+
+def test_the_first_text_of_a_status_is_printed_if_nothing_follows_soon(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("commands.console._SOON_S", 0.01)
+    said = []
+    with Console().status("reading a file"), Console().status():
+        wait_until(lambda: bool(said.append(capsys.readouterr().err) or "".join(said)))
+        time.sleep(0.1)
+    said.append(capsys.readouterr().err)
+    assert "".join(said) == "reading a file\n"
 
 
 def test_a_status_keeps_to_its_rate_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
