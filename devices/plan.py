@@ -17,6 +17,9 @@ from devices.operation import OpSpec
 ROW_CHECKSUM_BYTES = 4
 """Checksum that follows each row of a table in storage."""
 
+MOST_ACTIONS = 2**16 - 2
+"""Most actions of a plan: the executor counts them in 16 bits, with a count one larger."""
+
 
 @dataclass(frozen=True)
 class ArenaRange:
@@ -256,6 +259,7 @@ class ExecutionPlan:
     step, outside its time: it copies the tensors kept in RAM to storage. ``slot_bytes`` holds the
     size of each slot. ``frozen`` are the tensors in storage that no step changes, except for
     tables. ``tables`` are the tensors of which a step reads only some rows, frozen ones last.
+    ``unguarded`` counts the places in RAM that have no guard in a debug build.
     """
 
     name: str
@@ -268,6 +272,7 @@ class ExecutionPlan:
     tables: tuple[Table, ...] = ()
     selections: tuple[Selection, ...] = ()
     frozen: tuple[Frozen, ...] = ()
+    unguarded: int = 0
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:

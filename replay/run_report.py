@@ -113,7 +113,7 @@ def run_report(
             "losses": tuple(losses),
             "unscheduled_s": median_interval(times_s, seed) if times_s else None,
             "activity_energies": energies,
-            "limits": (*report.limits, *_limits(subject, replayed), *notes),
+            "limits": (*report.limits, *_limits(subject, replayed), *replayed.notes, *notes),
         }
     )
 

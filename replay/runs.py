@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,6 +152,7 @@ class Replayed:
         watched: the same steps, watched: with checksums and spans.
         unscheduled: the unscheduled steps on the same board; None where they do not fit.
         checks: comparisons of the watched steps' values with reference steps.
+        notes: what the debug build did not guard.
     """
 
     plan: ExecutionPlan
@@ -161,6 +162,7 @@ class Replayed:
     watched: ReplayRecord
     unscheduled: ReplayRecord | None
     checks: tuple[ValueCheck, ...]
+    notes: tuple[str, ...]
 
 
 def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep:
@@ -251,6 +253,7 @@ def replay_schedule(
         reference = None
         if has_room and fits[_UNSCHEDULED]:
             reference = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=True)
+        notes = list(_limits_of_guards(session.plans[_GUARDED], fits[_GUARDED])) if has_room else []
         if has_room and fits[_GUARDED]:
             runs.run(session, _GUARDED, "the debug build", watched=True, steps=_GUARDED_STEPS)
         # The serial link returns values between steps only; the twin returns the gradients.
@@ -270,7 +273,27 @@ def replay_schedule(
         checks = [_check("the unscheduled step on the board", watched, reference)]
     elif is_firmware:
         checks, found = runs.against_this_computer(watched)
-    return Replayed(watched.plan, found, measured, timed, watched, unscheduled, tuple(checks))
+    return Replayed(
+        watched.plan, found, measured, timed, watched, unscheduled, tuple(checks), tuple(notes)
+    )
+
+
+def _limits_of_guards(plan: ExecutionPlan, fits: bool) -> Iterator[str]:
+    """What the debug build of a plan does not guard."""
+    from devices.documents.readable import size
+    from devices.plan import MOST_ACTIONS, Guard
+
+    if not fits:
+        yield (
+            f"the debug build, which guards every tensor, did not run: its arena of"
+            f" {size(plan.arena_bytes)} does not fit into the board's free memory"
+        )
+    elif plan.unguarded:
+        guarded = sum(isinstance(action.does, Guard) for action in plan.actions)
+        yield (
+            f"the debug build guards the first {guarded} of {guarded + plan.unguarded} tensors and"
+            f" workspaces of the step: boards run plans of at most {MOST_ACTIONS} actions"
+        )
 
 
 def _require_same_values(timed: ReplayRecord, watched: ReplayRecord) -> None:

@@ -17,6 +17,7 @@ from devices.description import Storage
 from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import (
+    MOST_ACTIONS,
     Action,
     Check,
     Compute,
@@ -44,7 +45,6 @@ SMALL_ARENA_BYTES = 1 << 18
 """RAM up to which a board's tables have addresses of 16 bits: ``JW_SMALL_ARENA``."""
 
 _COLUMNS = 100
-_MOST_COUNTED = 2**16 - 2  # 16-bit indices, with a count one larger
 _MOST_BYTES = 2**32 - 2
 
 # Kinds that share an entry point of the kernel library.
@@ -255,10 +255,10 @@ class _Plan:
             "frozen tensors": len(plan.frozen),
         }
         for what, count in counts.items():
-            if count > _MOST_COUNTED:
+            if count > MOST_ACTIONS:
                 raise RequestRefused(
-                    f"{plan.name}: {count} {what}; boards run plans of at most {_MOST_COUNTED}."
-                    " Choose a smaller network"
+                    f"{plan.name}: {count} {what}; boards run plans of at most {MOST_ACTIONS}."
+                    " Choose a smaller network or larger slices"
                 )
         sizes = {
             "arena": plan.arena_bytes,

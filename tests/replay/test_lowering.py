@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import ArenaRange, ExecutionPlan, Move, PageIn, PageOut, RowsIn
+from devices.plan import ArenaRange, ExecutionPlan, Guard, Move, PageIn, PageOut, RowsIn
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
 from networks.training.selection import select_trained
 from replay.lowering.lowering import LoweringError, lower, unscheduled
@@ -280,6 +280,34 @@ def test_a_scheduled_step_gives_the_same_results_with_and_without_guards(
     assert {(p.tensor, p.what) for p in plan.probes} == {
         (p.tensor, p.what) for p in unscheduled(step).probes
     }
+
+
+@settings(PROPERTIES, max_examples=20)
+@given(scheduled_steps(), st.data())
+def test_a_debug_build_of_limited_length_guards_the_first_places(
+    case: tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]], data: st.DataObject
+) -> None:
+    step, graph, schedule, workspace_bytes = case
+
+    def debug_build(most: int) -> ExecutionPlan:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("replay.lowering.guards.MOST_ACTIONS", most)
+            return lower(step, graph, schedule, workspace_bytes, guarded=True)
+
+    def length(plan: ExecutionPlan) -> int:
+        return len(plan.actions) + len(plan.afterwards)
+
+    def guards(plan: ExecutionPlan) -> list[Guard]:
+        return [action.does for action in plan.actions if isinstance(action.does, Guard)]
+
+    none, every = debug_build(0), debug_build(10**6)
+    most = data.draw(st.integers(length(none), length(every)))
+    some = debug_build(most)
+    assert length(some) <= most
+    assert guards(none) == []
+    assert guards(some) == guards(every)[: len(guards(some))]
+    assert len(guards(some)) + some.unguarded == len(guards(every)) == none.unguarded
+    assert run(some, step) == run(none, step) == expected(step)
 
 
 @settings(PROPERTIES, max_examples=20)
