@@ -91,7 +91,7 @@ def test_a_profile_has_the_cost_of_every_op_in_its_place(profiled: Path) -> None
 
 def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say) -> None:
     schedule = profiled / "schedule.json"
-    budget = ("--ram-budget", "60%", "--time-limit", "5")
+    budget = ("--ram-budget", "70%", "--time-limit", "10")
     say("solve", "--profile", "emulated-m3-sd", *budget, "--out", str(schedule))
     report = ReplayReport.model_validate(
         say("run", *DEVICE, "--schedule", str(schedule), "--steps", "5")
@@ -148,7 +148,7 @@ def test_a_check_notices_intervals_that_do_not_hold(profiled: Path, say: Say) ->
 def test_rounds_of_tuning_are_kept_and_resumed(
     profiled: Path, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = ("--ram-budget", "60%", "--time-limit", "5", "--steps", "3")
+    budget = ("--ram-budget", "70%", "--time-limit", "10", "--steps", "3")
     words = ("tune", *DEVICE, *budget, "--out", str(tmp_path / "tuned"))
     once = say(*words, "--rounds", "1")
     assert [each["run"] for each in once["rounds"]] == [str(tmp_path / "tuned" / "round-1")]
