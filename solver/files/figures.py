@@ -48,7 +48,7 @@ def wrong_figures(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
         )
     if not schedule.actions:
         yield from _without_actions(graph, schedule)
-        yield from _limits(graph, schedule)
+        yield from _limits(schedule)
         return
     if schedule.status not in {"optimal", "feasible"}:
         yield f"states status {schedule.status}; it has actions"
@@ -68,7 +68,7 @@ def wrong_figures(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
     yield from _costs(schedule, played)
     yield from _arena(graph, schedule)
     yield from _bounds(schedule)
-    yield from _limits(graph, schedule)
+    yield from _limits(schedule)
     yield from wrong_assessment(graph, schedule)
 
 
@@ -119,7 +119,7 @@ def _certificate(schedule: Schedule) -> Iterator[str]:
         yield f"states {outcome}; it states no energy_bound_j"
 
 
-def _limits(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
+def _limits(schedule: Schedule) -> Iterator[str]:
     """Sentences about limits that contradict each other, whatever the search has found."""
     for name, found in (
         ("smallest_ram_bound_bytes", schedule.smallest_ram_bytes),
@@ -131,9 +131,6 @@ def _limits(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
     asked_bytes, ram_bytes = schedule.asked_ram_bytes, schedule.budget.ram_bytes
     if asked_bytes is not None and asked_bytes < ram_bytes:
         yield f"states asked_ram_bytes {asked_bytes}; its budget is {ram_bytes} bytes of RAM"
-    op = schedule.limiting_op
-    if op is not None and op not in graph.order:
-        yield f"states limiting_op {op!r}; its graph has no such op"
 
 
 def _without_actions(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:

@@ -252,7 +252,6 @@ def test_a_schedule_of_the_first_format_with_a_wrong_figure_is_refused(tmp_path:
         ({"smallest_ram_bytes": 6}, "states smallest_ram_bytes 6"),
         ({"smallest_ram_bound_bytes": 10**6}, "states smallest_ram_bound_bytes 1e.06; it is no"),
         ({"asked_ram_bytes": 4}, "states asked_ram_bytes 4; its budget is 5 bytes"),
-        ({"limiting_op": "another"}, "states limiting_op 'another'; its graph has no such op"),
     ],
 )
 def test_wrong_figures_of_an_infeasible_problem_are_refused(
