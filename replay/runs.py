@@ -279,7 +279,7 @@ def replay_schedule(
 
 
 def _limits_of_guards(plan: ExecutionPlan, fits: bool) -> Iterator[str]:
-    """What the debug build of a plan does not guard."""
+    """A sentence if the debug build, which is ``plan``, guards less than every place in RAM."""
     from devices.documents.readable import size
     from devices.plan import MOST_ACTIONS, Guard
 

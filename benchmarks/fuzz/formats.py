@@ -222,7 +222,7 @@ def _take_schedule(path: Path) -> None:
     schedule = read_json(path, Schedule)
     _read_back(schedule, path)
     graph, assessed = _assessed()
-    # Commands stop at the first wrong figure; a fault may hide behind it.
+    # Commands stop at the first wrong figure; here the checks of all others run, too.
     list(wrong_figures(graph if schedule.graph == assessed.graph else _graph(), schedule))
     lower(_step(), _graph(), schedule, planned_workspace(_step(), _graph()))
 

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Annotated, Literal, Self, TypeAlias
 
@@ -64,7 +64,7 @@ class Beginning:
 
 @dataclass(frozen=True)
 class AskedOfCell:
-    """What a record of a solved cell has from elsewhere than its schedule, as :class:`SolvedCell`.
+    """Fields of a :class:`SolvedCell` that do not follow from its schedule and graph.
 
     ``ram_bytes`` is the budget that was asked for.
     """
@@ -161,16 +161,8 @@ class SolvedCell(StrictModel):
 
     @property
     def asked(self) -> AskedOfCell:
-        """What does not follow from the schedule and its graph."""
-        return AskedOfCell(
-            cell=self.cell,
-            profile=self.profile,
-            ram_bytes=self.ram_bytes,
-            unconstrained_peak_bytes=self.unconstrained_peak_bytes,
-            unconstrained_energy_j=self.unconstrained_energy_j,
-            unconstrained_time_s=self.unconstrained_time_s,
-            predicted_operations=self.predicted_operations,
-        )
+        """The fields that do not follow from the schedule and its graph."""
+        return AskedOfCell(**{each.name: getattr(self, each.name) for each in fields(AskedOfCell)})
 
     @property
     def has_schedule(self) -> bool:

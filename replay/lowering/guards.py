@@ -5,7 +5,7 @@ The first half of each place holds the tensor. The second half, the guard, holds
 first is in use. Both halves are filled with NaNs when the tensor is freed.
 
 A board runs plans of limited length. Where the guards of all places are too many, the first places
-of the step have theirs.
+of the step have theirs; the others are not filled with NaNs either.
 """
 
 from __future__ import annotations

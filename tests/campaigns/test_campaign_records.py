@@ -13,6 +13,7 @@ import pytest
 import cli
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.results import read_campaign
+from devices.errors import InputError
 from devices.results import Results
 from tests.support.campaigns import campaign_with_replays
 
@@ -113,6 +114,6 @@ def test_every_figure_of_a_record_is_compared(campaign: CampaignDirectory, name:
         for key in path:
             value = value[key]
         change(file, path, not value if isinstance(value, bool) else 2 * value + 1)
-        with pytest.raises(Exception, match=f"{name}: "):
+        with pytest.raises(InputError, match=f"{name}: "):
             read_campaign(campaign.path)
         file.write_text(text)

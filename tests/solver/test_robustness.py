@@ -502,6 +502,10 @@ def test_drawing_needs_at_least_one_interval() -> None:
     plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
     with pytest.raises(NoDrawsError, match="no cost in this graph has an interval"):
         draw_costs(plain, 10, seed=0)
+
+
+def test_more_draws_than_fit_in_memory_are_refused() -> None:
+    plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
     some = with_intervals(plain, {plain.ops[0].name: (0.5, 2.0)})
     with pytest.raises(NoDrawsError, match="need too much memory; at most"):
         draw_costs(some, 2**31 - 1, seed=0)
