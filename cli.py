@@ -25,8 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Ctrl-C, SIGTERM and SIGHUP end the command early: with what it has found so far, and with 128
     plus the number of the signal as exit code.
+
+    Args:
+        argv: Words of the command; by default those of this process, which ends with the command.
     """
-    with StopSignals() as stop:
+    with StopSignals(ends_program=argv is None) as stop:
         try:
             code = _run(argv)
         except KeyboardInterrupt:  # another one, while the first was reported

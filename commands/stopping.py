@@ -35,9 +35,15 @@ class StopSignals:
     """Handlers of the stop signals while the context is open.
 
     Without effect outside the main thread, which alone can handle signals.
+
+    Args:
+        ends_program: Whether the program ends after the context. Once a stop signal has arrived,
+            further ones are then ignored to the end: one that meets the interpreter while it shuts
+            down would replace the exit code.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, ends_program: bool = False) -> None:
+        self._ends_program = ends_program
         self._before: dict[Signals, Any] = {}
         self._terminals: list[int] = []
 
@@ -65,8 +71,9 @@ class StopSignals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        ignores = self._ends_program and _received is not None
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if ignores else handler)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
         global _received

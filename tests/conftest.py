@@ -6,14 +6,17 @@ several processes at once.
 
 import gc
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
 from hypothesis import settings
 
+from devices.description import CATALOG
 from tests.support.boards.unmarked import NoEmulators
 from tests.support.compiling import share_compiled
 
@@ -54,3 +57,17 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _small_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Describe this computer, ``local`` in the catalogue, with a small cache."""
+    from tests.support.boards.measuring import PROCESSOR
+
+    directory = tmp_path_factory.mktemp("catalogue") / "catalog"
+    shutil.copytree(CATALOG, directory)
+    with (directory / "local.yaml").open("a") as local:
+        local.write(yaml.safe_dump({"processor": PROCESSOR}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("devices.description.CATALOG", directory)
+        yield

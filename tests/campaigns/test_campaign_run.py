@@ -580,7 +580,7 @@ def ended_after(seconds: float, number: signal.Signals) -> None:
 def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     number: signal.Signals,
 ) -> None:
-    write(PUBLISHED, batches=[1, 2, 4, 8])
+    write(PUBLISHED)
     draw = random.Random(number)
     kept: dict[Path, int] = {}
     for _ in range(4):

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import cli
-from devices.description import CATALOG
+from devices import description
 from devices.documents.document import read_json, read_yaml
 from devices.profile import DeviceProfile
 from devices.quantities import Slices
@@ -37,7 +37,8 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
     """resnet8's largest weight, its gradient and velocity take more than the budget."""
     profile = ("profile", "--device", "local", "--model", "resnet8", "--slices", "32KiB", *QUICK)
     assert command(tmp_path, *profile, "--optimizer", "momentum") == 0
-    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--time-limit", "8")
+    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--codecs", "none")
+    solve += ("--time-limit", "4")
     assert command(tmp_path, *solve, "--ram-budget", "470KiB", "--out", "sliced.json") == 0
     words = ("--device", "local", "--steps", "3", "--save-gradients", "gradients.safetensors")
     assert command(tmp_path, "run", "--schedule", "sliced.json", *words, "--out", "run") == 0
@@ -94,7 +95,7 @@ def test_files_of_a_users_network_have_whole_tensors(slices: str, tmp_path: Path
     np.savez(tmp_path / "samples.npz", **samples)
     model = ("--device", "local", "--model", "keywords.pt2", "--slices", slices)
     assert command(tmp_path, "profile", *model, *QUICK) == 0
-    budget = ("--parameters-in", "storage", "--ram-budget", "100%", "--time-limit", "8")
+    budget = ("--parameters-in", "storage", "--ram-budget", "100%", "--time-limit", "4")
     assert command(tmp_path, "solve", "--profile", "local", *budget, "--out", "net.json") == 0
     words = ("--batches", "samples.npz", "--evaluate", "samples.npz", "--steps", "1")
     words += ("--save-gradients", "gradients.safetensors", "--out", "run")
@@ -123,7 +124,7 @@ def test_frozen_parts_are_only_read(tmp_path: Path) -> None:
     """Of one layer, the bias is trained, and the parts of the weight stay in storage."""
     model = ("--model", "resnet8", "--slices", "32KiB", "--train", "stage3.2.conv.bias")
     assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
-    solve = ("--parameters-in", "storage", "--ram-budget", "600KiB", "--time-limit", "8")
+    solve = ("--parameters-in", "storage", "--ram-budget", "600KiB", "--time-limit", "4")
     assert command(tmp_path, "solve", "--profile", "local", *solve, "--out", "s.json") == 0
     words = ("--device", "local", "--steps", "2", "--out", "run")
     assert command(tmp_path, "run", "--schedule", "s.json", *words) == 0
@@ -138,13 +139,14 @@ def test_resnet18_trains_in_a_mebibyte(tmp_path: Path) -> None:
 
     The kernels work in the small tiles of a microcontroller, whose workspace counts too.
     """
-    local = (CATALOG / "local.yaml").read_text()
+    local = (description.CATALOG / "local.yaml").read_text()
     small = local.replace("-march=native]", "-march=native, -DJW_SMALL_MEMORY=1]")
     (tmp_path / "small.yaml").write_text(small.replace("name: local", "name: small"))
     board = ("--device", "small.yaml")
     model = ("--model", "resnet18_cifar", "--slices", "256KiB")
     assert command(tmp_path, "profile", *board, *model, *QUICK) == 0
-    solve = ("solve", "--profile", "small", "--parameters-in", "storage", "--time-limit", "60")
+    solve = ("solve", "--profile", "small", "--parameters-in", "storage", "--time-limit", "25")
+    solve += ("--codecs", "none")
     assert command(tmp_path, *solve, "--ram-budget", "1MiB", "--out", "s.json") == 0
     run = ("run", *board, "--schedule", "s.json", "--steps", "1", "--out", "run")
     assert command(tmp_path, *run) == 0
@@ -160,7 +162,7 @@ def test_slices_are_offered_where_no_whole_layers_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
-    words += ("--ram-budget", "220KiB", "--time-limit", "30", "--codecs", "none", "--out", "s.json")
+    words += ("--ram-budget", "220KiB", "--time-limit", "20", "--codecs", "none", "--out", "s.json")
     assert command(tmp_path, *words, "--slices", "none") == 5
     capsys.readouterr()
     assert command(tmp_path, *words, "--json") == 0
@@ -191,7 +193,7 @@ def test_the_cheaper_of_whole_layers_and_slices_is_kept_where_both_fit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("solve", "--profile", "m4", "--model", "resnet8", "--parameters-in", "storage")
-    words += ("--ram-budget", "290KiB", "--time-limit", "20", "--codecs", "none", "--json")
+    words += ("--ram-budget", "290KiB", "--time-limit", "12", "--codecs", "none", "--json")
     assert command(tmp_path, *words, "--out", "s.json") == 0
     printed = capsys.readouterr()
     assert "besides (docs/slices.md)" in printed.err
@@ -234,7 +236,7 @@ def test_what_solve_offers_on_a_microcontroller_was_measured(
     words = ("--device", "emulated-m3-sd", "--model", "linear", "--blocks", "1")
     assert command(tmp_path, "profile", *words, "--no-additivity") == 0
     assert "linear is only measured in slices of" in capsys.readouterr().err
-    model = ("--model", "linear", "--parameters-in", "storage", "--time-limit", "20")
+    model = ("--model", "linear", "--parameters-in", "storage", "--time-limit", "10")
     solve = ("solve", "--profile", "emulated-m3-sd", *model, "--out", "s.json", "--json")
     assert command(tmp_path, *solve) == 0
     document = json.loads(capsys.readouterr().out)

@@ -140,7 +140,7 @@ def test_templates_state_the_facts_of_their_boards(
 
 
 def test_description_of_this_computer_states_no_facts_that_can_be_queried() -> None:
-    board = load_description("local")
+    board = read_yaml(CATALOG / "local.yaml", DeviceDescription)
     assert board.processor is None
     assert board.memory is None
 

@@ -6,6 +6,7 @@ The stand-ins imitate cut connections, reboots, sensors and meters.
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import threading
 import time
@@ -38,6 +39,16 @@ LARGE = OpSpec.of("relu.forward", elements=1 << 18)
 UPDATE = OpSpec.of("sgd.update", elements=256)
 
 
+PROCESSOR = {
+    "model": "of this computer",
+    "cores": os.cpu_count(),
+    "clock_hz": 2.5e9,
+    "architecture": platform.machine(),
+    "data_cache_bytes": 1 << 20,
+}
+"""Its cache is stated to be small: cold windows copy twice as much, and servers have 100s of MB."""
+
+
 def describe(**changes: Any) -> DeviceDescription:
     """Description of this computer, with flags that compile quickly."""
     return DeviceDescription.model_validate(
@@ -52,6 +63,7 @@ def describe(**changes: Any) -> DeviceDescription:
                 "flags": ["-O1"],
                 "matmul": "in-tree",
             },
+            "processor": PROCESSOR,
         }
         | changes
     )
