@@ -2,8 +2,9 @@
 
 The first one raises :class:`KeyboardInterrupt` in the main thread, whatever sent it: a person, a
 batch system, a terminal that is closed. So everything that keeps results on Ctrl-C keeps them then,
-too. A further Ctrl-C raises it again, in whatever the command does to end. Further SIGTERM and
-SIGHUP are ignored, because shells and service managers send both at the same time.
+too. A further Ctrl-C raises it again, in whatever the command does to end; one that comes in less
+than half a second, from a key that is held or hit twice, does not. Further SIGTERM and SIGHUP are
+ignored, because shells and service managers send both at the same time.
 
 A signal that was already ignored when the program started, as ``nohup`` does, stays ignored.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from signal import Signals
 from types import FrameType, TracebackType
 from typing import Any, Self
@@ -21,6 +23,8 @@ from devices.program import STOPS
 
 # Convention of shells: a program that a signal ended has this exit code plus the signal's number.
 _SIGNAL_EXIT_CODE = 128
+
+_AGAIN_S = 0.5
 
 # The first stop signal of the command; signals belong to the process, and so does this.
 _received: Signals | None = None
@@ -46,6 +50,7 @@ class StopSignals:
         self._ends_program = ends_program
         self._before: dict[Signals, Any] = {}
         self._terminals: list[int] = []
+        self._raised_at = 0.0
 
     @property
     def exit_code(self) -> int | None:
@@ -79,10 +84,12 @@ class StopSignals:
         global _received
         if number == Signals.SIGHUP:
             self._drop_terminal()
-        if _received is not None and number != Signals.SIGINT:
-            return
+        now = time.monotonic()
         if _received is None:
             _received = Signals(number)
+        elif number != Signals.SIGINT or now < self._raised_at + _AGAIN_S:
+            return
+        self._raised_at = now
         raise KeyboardInterrupt
 
     def _drop_terminal(self) -> None:

@@ -35,12 +35,12 @@ def solve(options: SolveOptions, console: Console) -> int:
     from commands.solve.robustness import assess, summarise_robustness
     from commands.solve.wear import show_wear
     from devices.documents.document import dump_json, write_atomically
-    from devices.program import stops_put_off
+    from devices.program import done_in_any_case
     from replay.board_ram import BoardRam
     from solver.constructed import keep_everything
     from solver.files.solved import file_stem, graph_path, write_solved
     from solver.referee.referee import replay
-    from solver.requests.choice import cheapest
+    from solver.requests.choice import cheapest, chosen
     from solver.requests.codecs import with_offered_codecs
     from solver.requests.costs import predicted_document
     from solver.requests.slicing import with_slices
@@ -78,27 +78,38 @@ def solve(options: SolveOptions, console: Console) -> int:
     # Each phase has an equal share of the time that is left when it begins.
     phases = 1 + (options.draws is not None) + options.baselines
     solver = replace(options.solver, time_limit_s=limit.part(1 / phases).seconds)
-    with console.status("starting", lines_every_s=2.0) as status:
+    found: list[Schedule] = []
+    try:
+        with console.status("starting", lines_every_s=2.0) as status:
 
-        def show(progress: Progress) -> None:
-            status.show(progress_line(progress), phase=progress.phase)
+            def show(progress: Progress) -> None:
+                status.show(progress_line(progress), phase=progress.phase)
 
-        subject, schedule, found = cheapest(
-            subjects,
-            budget,
-            solver,
-            show,
-            ram_of=BoardRam.of,
-            certified=options.certify,
-            stopped=stop_requested,
-        )
+            cheapest(
+                subjects,
+                budget,
+                solver,
+                show,
+                ram_of=BoardRam.of,
+                certified=options.certify,
+                stopped=stop_requested,
+                found=found,
+            )
+    except KeyboardInterrupt:  # another one, after the search
+        if not found:
+            raise
+
+    def keep() -> tuple[SolveSubject, Schedule, Path, bool]:
+        subject, schedule = chosen(subjects, found)
+        out = options.out or options.results.schedules / f"{file_stem(subject.graph.name)}.json"
+        is_kept = bool(schedule.actions) or options.out is not None
+        if is_kept:
+            write_solved(out, subject.graph, schedule)
+        return subject, schedule, out, is_kept
+
+    subject, schedule, out, written = done_in_any_case(keep)
     is_other, graph = subject.graph is not graph, subject.graph
     draws = next(own for each, own in zip(subjects, drawn, strict=True) if each is subject)
-    out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
-    written = bool(schedule.actions) or options.out is not None
-    if written:
-        with stops_put_off():  # a further Ctrl-C does not lose it
-            write_solved(out, graph, schedule)
     if is_other:
         kept = replay(graph, keep_everything(graph), options.budget.covers)
     if draws is not None and schedule.actions and not stop_requested():

@@ -32,6 +32,7 @@ def cheapest(
     ram_of: Callable[[SolveSubject], SharedRam | None] = lambda _subject: None,
     certified: bool = False,
     stopped: Callable[[], bool] = lambda: False,
+    found: list[Schedule] | None = None,
 ) -> tuple[SolveSubject, Schedule, tuple[Schedule, ...]]:
     """Solve a step in different ways, and choose the one of least energy.
 
@@ -47,17 +48,18 @@ def cheapest(
         ram_of: The RAM that arena and records of a step's schedules share, if they do.
         certified: Prove each result again.
         stopped: Whether the user wants what was found so far; no further search begins then.
+        found: List to which the schedule of each way is appended as soon as it is known, so that
+            a Ctrl-C that ends this function loses none: :func:`chosen` chooses among them.
 
     Returns:
         The chosen step with its schedule, and the schedules of all that were solved. Without any
         schedule, the choice is the first one.
     """
+    found = [] if found is None else found
 
     def find(graph: CostedGraph, within: Budget, seconds: float | None) -> Schedule:
         limited = replace(solver, time_limit_s=seconds)
         return solve_graph(graph, within, limited, show, certified=certified)
-
-    found: list[Schedule] = []
 
     def solve(each: Sequence[SolveSubject], limit: TimeLimit) -> None:
         for number, subject in enumerate(each):
@@ -81,8 +83,15 @@ def cheapest(
     if not is_open:
         limit = limit.at_most(max(_LEAST_S, (time.monotonic() - began) / 2))
     solve(subjects[first:], limit)
+    return (*chosen(subjects, found), tuple(found))
+
+
+def chosen(
+    subjects: Sequence[SolveSubject], found: Sequence[Schedule]
+) -> tuple[SolveSubject, Schedule]:
+    """The best of the schedules of the first subjects, at least one, and its subject."""
     best = min(found, key=_rank)
-    return subjects[found.index(best)], best, tuple(found)
+    return subjects[found.index(best)], best
 
 
 def _after_whole(subjects: Sequence[SolveSubject]) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 from devices.documents.readable import size
+from devices.program import done_in_any_case
 from solver.problem.schedule import Budget, Schedule
 from solver.time_limit import TimeLimit
 
@@ -103,7 +105,7 @@ def solve_in_shared_ram(
             notes_of_all = (*found.notes, *notes)
             found = found.model_copy(update={"asked_ram_bytes": asked_bytes, "notes": notes_of_all})
         searched.append(found)
-        before, use = use, ram.use(found)
+        before, use = use, done_in_any_case(partial(ram.use, found))
         if use is None or use.fits:
             fitting.append(found)
             if share == _FIRST and _may_improve(found) and not stopped():

@@ -10,8 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from signal import Signals
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,17 +57,41 @@ def test_a_signal_interrupts_and_determines_the_exit_code(number: Signals) -> No
     assert stop.exit_code == 128 + number
 
 
-def test_a_second_ctrl_c_interrupts_again_and_repeated_requests_to_end_do_not() -> None:
+def test_a_second_ctrl_c_interrupts_again_and_repeated_requests_to_end_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("commands.stopping.time", SimpleNamespace(monotonic=lambda: now_s))
     with StopSignals() as stop:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(Signals.SIGHUP)
-        signal.raise_signal(Signals.SIGHUP)
-        signal.raise_signal(Signals.SIGTERM)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(Signals.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(Signals.SIGINT)
+        for number in STOPS:
+            signal.raise_signal(number)
+        for _ in range(2):
+            now_s += 0.6
+            signal.raise_signal(Signals.SIGHUP)
+            signal.raise_signal(Signals.SIGTERM)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(Signals.SIGINT)
+            now_s += 0.4
+            signal.raise_signal(Signals.SIGINT)  # a key that is held
     assert stop.exit_code == 128 + Signals.SIGHUP
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_signals_after_the_end_of_a_stopped_program_do_not_change_its_exit_code(
+    is_stopped: bool,
+) -> None:
+    before = {number: signal.getsignal(number) for number in STOPS}
+    try:
+        with StopSignals(ends_program=True), suppress(KeyboardInterrupt):
+            if is_stopped:
+                signal.raise_signal(Signals.SIGTERM)
+        after = {number: signal.getsignal(number) for number in STOPS}
+        assert after == (dict.fromkeys(STOPS, signal.SIG_IGN) if is_stopped else before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
