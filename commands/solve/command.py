@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.requests.summary import progress_line, summary
     from solver.robustness.draws import draw_costs
     from solver.robustness.robustness import DRAWS_SEED
+    from solver.solving.reserve import checks_s
     from solver.sweep.less_ram import keeps_everything
     from solver.time_limit import TimeLimit
 
@@ -75,6 +77,10 @@ def solve(options: SolveOptions, console: Console) -> int:
         None if options.draws is None else draw_costs(each.graph, options.draws, DRAWS_SEED)
         for each in subjects
     ]
+    if options.draws is not None:
+        import_module("scipy.stats")  # for shares of draws; a second, before the time is divided
+        # The schedule is checked once more, and written once more.
+        limit = limit.reserving(min(2 * checks_s(graph, budget.covers), limit.left_s / 4))
     # Each phase has an equal share of the time that is left when it begins.
     phases = 1 + (options.draws is not None) + options.baselines
     solver = replace(options.solver, time_limit_s=limit.part(1 / phases).seconds)
