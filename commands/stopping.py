@@ -24,6 +24,7 @@ from devices.program import STOPS
 # Convention of shells: a program that a signal ended has this exit code plus the signal's number.
 _SIGNAL_EXIT_CODE = 128
 
+# Least time from one interrupt to the next Ctrl-C that counts.
 _AGAIN_S = 0.5
 
 # The first stop signal of the command; signals belong to the process, and so does this.

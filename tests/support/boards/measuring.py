@@ -46,7 +46,7 @@ PROCESSOR = {
     "architecture": platform.machine(),
     "data_cache_bytes": 1 << 20,
 }
-"""Its cache is stated to be small: cold windows copy twice as much, and servers have 100s of MB."""
+"""A small cache is stated: cold windows need copies of twice its size, up to 1 GB on a server."""
 
 
 def describe(**changes: Any) -> DeviceDescription:
