@@ -314,7 +314,14 @@ def test_the_sensor_reads_the_power_in_the_log(board: Transport, probe: str, sen
     held_w = set_w[np.searchsorted(set_ns, knots_ns[:-1], side="right") - 1]
     set_j = np.sum(np.diff(knots_ns) * 1e-9 * held_w)
     sampled_j = np.trapezoid(power_w, times_ns * 1e-9)
-    assert sampled_j == pytest.approx(set_j, rel=0.02)
+    # Between two readings, the mean power and the mean of the readings both lie within the values
+    # that the log has there. Nothing else limits the difference where a reading is late.
+    within_j = 0.0
+    for k, period_s in enumerate(np.diff(times_ns) * 1e-9):
+        values_w = set_w[first[k] : last[k + 1]]
+        mean_w = (power_w[k] + power_w[k + 1]) / 2
+        within_j += period_s * max(values_w.max() - mean_w, mean_w - values_w.min())
+    assert abs(sampled_j - set_j) <= within_j
 
 
 def test_voltage_and_current_of_the_sensor_agree_with_its_power(
