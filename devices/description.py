@@ -265,6 +265,15 @@ class DeviceDescription(StrictModel):
             self._require_linux(gpio)
         return self
 
+    @property
+    def packs(self) -> bool:
+        """Whether replays can pack tensors on their way to the board's storage.
+
+        A transfer beside computing must leave its tensor as it is.
+        """
+        storage = self.storage
+        return storage is not None and not storage.dma and storage.mtd_partition is None
+
     def with_matmul(self, matmul: str | None) -> DeviceDescription:
         """Replace ``auto`` by the ``matmul`` of a build; keep a choice made in the description."""
         toolchain = self.toolchain

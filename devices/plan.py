@@ -60,13 +60,15 @@ class Compute:
 class PageOut:
     """Transfer from the arena to storage; ``slot`` numbers the page-outs of a step in order.
 
-    Each slot has its own place in storage.
+    Each slot has its own place in storage, for the whole tensor. ``packed_bytes`` are what is
+    expected to be written of a tensor that is packed; None for one that is not.
     """
 
     tensor: str
     block: ArenaRange
     slot: int
     asynchronous: bool = False
+    packed_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Move:
 
 
 Observed: TypeAlias = Literal[
-    "loss", "prediction", "gradient", "parameter", "statistic", "optimizer_state"
+    "loss", "prediction", "gradient", "parameter", "statistic", "optimizer_state", "zeros"
 ]
 
 
@@ -139,7 +141,8 @@ class Probe:
     A watched step takes its checksum. A ``gradient`` is probed as the update reads it; the other
     values are results of the step. ``tensor`` names the loss, or a kept tensor as the step finds
     it; for a gradient, its parameter. Only an evaluation has a ``prediction``: the tensor that its
-    loss compares with the labels.
+    loss compares with the labels. Of ``zeros``, what remains without them is counted, in words, in
+    place of a checksum.
     """
 
     tensor: str
@@ -285,6 +288,16 @@ class ExecutionPlan:
         """Probes in the order of their checksums."""
         found = (action.does for action in (*self.actions, *self.afterwards))
         return tuple(operation for operation in found if isinstance(operation, Probe))
+
+    @cached_property
+    def packed_bytes(self) -> Mapping[int, int]:
+        """Bytes that are expected to be written of packed tensors, by slot, ascending."""
+        found = (action.does for action in self.actions)
+        return {
+            each.slot: each.packed_bytes
+            for each in found
+            if isinstance(each, PageOut) and each.packed_bytes is not None
+        }
 
     @property
     def pages(self) -> bool:

@@ -180,11 +180,32 @@ class Sitting(StrictModel):
     page_out: tuple[tuple[Positive, NonNegative], ...] = ()
 
 
+class PackedTensor(StrictModel):
+    """What is left of a tensor of a step without its zeros.
+
+    ``bytes`` is the size of the whole tensor. ``runs_bytes`` has what was left of it in each run:
+    the mean over the run's steps. Each run had data and initial values of its own.
+    ``packed_bytes`` is their median; its interval holds what one later run finds.
+    """
+
+    tensor: Label
+    bytes: Count
+    packed_bytes: Interval
+    runs_bytes: tuple[NonNegative, ...]
+
+    @model_validator(mode="after")
+    def _at_most_whole(self) -> PackedTensor:
+        if self.packed_bytes.high > self.bytes:
+            raise ValueError(f"{self.tensor} has {self.bytes} bytes; packed, it cannot have more")
+        return self
+
+
 class StepCosts(StrictModel):
     """Costs of a network's ops in their places of its training step, from watched steps.
 
     Joules are seconds × a ``power``, as for :class:`ContextCost`. ``correlation`` is the mean
-    correlation of two ops' deviations from one sitting to another.
+    correlation of two ops' deviations from one sitting to another. ``packed`` are tensors that are
+    shorter without their zeros; none on boards that do not pack.
     """
 
     network: ProfiledNetwork
@@ -192,6 +213,7 @@ class StepCosts(StrictModel):
     power: PowerInContext | None = None
     correlation: Fraction
     places: tuple[PlaceCost, ...]
+    packed: tuple[PackedTensor, ...] = ()
 
 
 class SweepPoint(StrictModel):
@@ -252,6 +274,14 @@ class StorageCosts(StrictModel):
     read: AffinePageCost
     write: AffinePageCost
     erase: AffinePageCost | None = None
+
+    @property
+    def packs(self) -> bool:
+        """Whether tensors may be packed on their way to storage.
+
+        A transfer beside computing must leave its tensor as it is.
+        """
+        return not self.dma
 
     def pages(self, size_bytes: int) -> int:
         """Pages that a tensor of this size occupies."""
@@ -477,6 +507,11 @@ class DeviceProfile(StrictModel):
     def place(self) -> Mapping[tuple[str, str], PlaceCost]:
         """Costs in places of watched steps, by op and key of the operation."""
         return {(place.op, place.key): place for step in self.step_costs for place in step.places}
+
+    @cached_property
+    def packed(self) -> Mapping[tuple[str, int], PackedTensor]:
+        """What is left of tensors without their zeros, by name and size."""
+        return {(each.tensor, each.bytes): each for step in self.step_costs for each in step.packed}
 
     @cached_property
     def elsewhere(self) -> Mapping[str, PlaceCost]:

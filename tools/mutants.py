@@ -125,9 +125,9 @@ TARGETS = (
             "onboard/executor/store_rows.c",
         ),
         (
-            "tests/onboard/test_store_limits.py",
-            "tests/onboard/test_executor.py",
-            "tests/onboard/test_executor_rows.py",
+            "tests/onboard/executor/test_store_limits.py",
+            "tests/onboard/executor/test_executor.py",
+            "tests/onboard/executor/test_rows.py",
         ),
         ("tests/onboard/test_linux_replay.py",),
         36,
@@ -135,7 +135,7 @@ TARGETS = (
     Target(
         "executor",
         ("onboard/executor/executor.c", "onboard/executor/checksum.c"),
-        ("tests/onboard/test_executor_limits.py", "tests/onboard/test_executor.py"),
+        ("tests/onboard/executor/test_limits.py", "tests/onboard/executor/test_executor.py"),
         ("tests/onboard/test_linux_replay.py",),
         26,
     ),

@@ -36,6 +36,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from devices.documents.document import dump_yaml, write_atomically
     from networks.models import profiled_network
     from networks.training.codecs import specs_in_all_forms
+    from networks.training.packing import packing_specs
     from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
@@ -55,6 +56,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     specs = [spec for step in steps for spec in specs_in_all_forms(step)]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
+    if measuring.storage and description.packs:
+        specs += [spec for step in steps for spec in packing_specs(step)]
     preview = plan_profile(description, specs, plan, measuring)
     announce(console, description.name, preview)
     if options.additivity:

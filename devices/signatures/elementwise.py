@@ -105,6 +105,17 @@ for _name, _scalars, _of_gradient in (
         scalars=_of_gradient,
     )
 
+for _name in ("page_out", "page_in"):  # what a transfer of a packed tensor costs beside the pages
+    define(
+        KINDS,
+        f"packing.{_name}",
+        ELEMENTS,
+        vectors("input"),
+        vectors("output"),
+        per_element(1),
+        in_place={"output": "input"},
+    )
+
 _DROPOUT_SCALARS = ("probability", "seed")
 define(  # the mask is a function of seed and position: it is not stored, and recompute repeats it
     KINDS,

@@ -27,7 +27,7 @@ typedef enum {
     JW_DO_PAGE_OUT, /* write the bytes to slots[index] */
     JW_DO_PAGE_IN,  /* read the bytes from slots[index], or from frozen[index]: see jw_copy */
     JW_DO_MOVE,     /* move the bytes to the address moves[index] */
-    JW_DO_PROBE,    /* checksum of the bytes, to probed[index] */
+    JW_DO_PROBE,    /* checksum of the bytes, or their packed words, to probed[index] */
     JW_DO_GUARD,    /* fill the bytes with the canary */
     JW_DO_CHECK,    /* check that the bytes still hold the canary */
     JW_DO_POISON,   /* fill the bytes with NaNs */
@@ -49,6 +49,7 @@ typedef struct {
     uint8_t copy : 2;         /* JW_DO_PAGE_IN: a jw_copy */
     uint8_t asynchronous : 1; /* transfers: later actions need not wait for it */
     uint8_t gradient : 1;     /* JW_DO_PROBE: the bytes are a parameter's gradient */
+    uint8_t counted : 1;      /* JW_DO_PROBE: the words that would be left of the bytes, packed */
     uint16_t waits_for; /* the first `waits_for` transfers of the step must be over before it */
     uint16_t index;     /* see jw_verb */
     jw_place address;   /* in the arena; JW_DO_COMPUTE: of the workspace, or JW_NO_PLACE */
@@ -122,6 +123,7 @@ typedef struct {
  * `watched_count` actions; a watched step of more actions pauses until its caller has read that. */
 typedef struct {
     uint32_t *slot_checksums;   /* [slot_count], of this step */
+    uint32_t *packed_words;     /* [packed_count], what this step has written to these slots */
     uint32_t *kept_checksums;   /* [kept_count], of the last complete step */
     uint32_t *frozen_checksums; /* [frozen_count] */
     uint32_t *probed;           /* [watched_count] at most, checksums of a watched step */
@@ -140,10 +142,12 @@ typedef struct {
     uint16_t action_count;      /* of all actions */
     uint16_t step_action_count; /* of the first ones, which are the step; the others follow it */
     uint16_t slot_count, kept_count, probe_count, selection_count, table_count, frozen_count;
+    uint16_t packed_count;
     const jw_operation *operations;
     const jw_place *operands; /* of all computes in order: addresses of those read, then written */
     const jw_place *moves;
     const jw_slot *slots;
+    const uint16_t *packed_slots; /* ascending: what is written to them is packed (packing.h) */
     const jw_kept *kept;
     const jw_selection *selections;
     const jw_table *tables;

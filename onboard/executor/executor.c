@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "packing.h"
 
 #define UNTOUCHED 0xa5c3965au
 #define CANARY 0xdeadcafeu
@@ -264,6 +265,11 @@ static bool is_transfer(const jw_executor *e, const jw_action *action) {
            (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
 }
 
+/* Words of a packed tensor, with a ring that is large enough. */
+static uint32_t packed_words_of(const void *memory, uint32_t words) {
+    return jw_packed_words(memory, words, words);
+}
+
 static const char *act(jw_executor *e, const jw_action *action) {
     unsigned char *memory = at(e, action->address);
     const uint32_t bytes = bytes_of(action);
@@ -289,7 +295,9 @@ static const char *act(jw_executor *e, const jw_action *action) {
     case JW_DO_PROBE:
         if (e->watched) {
             e->next_probe = (uint16_t)(action->index + 1);
-            e->plan->memory->probed[action->index - e->first_probe] = jw_checksum_of(memory, bytes);
+            e->plan->memory->probed[action->index - e->first_probe] =
+                action->counted ? packed_words_of(memory, action->words)
+                                : jw_checksum_of(memory, bytes);
         }
         if (action->gradient && e->take_gradient) {
             return block(e, block_while_taken, action);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "checksum.h"
+#include "packing.h"
 #include "store_frozen.h"
 #include "store_pages.h"
 #include "store_record.h"
@@ -20,23 +21,79 @@ static uint32_t part_after(const jw_store *store, uint32_t part) {
 
 /* --- slots -------------------------------------------------------------------------------- */
 
-const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable) {
+/* Number of packed words that this step has written to a slot; NULL if it is not packed. */
+static uint32_t *packed_words_of(const jw_store *store, uint16_t slot) {
+    const jw_plan *plan = store->plan;
+    for (uint16_t i = 0; i < plan->packed_count; i++) {
+        if (plan->packed_slots[i] == slot) {
+            return &plan->memory->packed_words[i];
+        }
+    }
+    return NULL;
+}
+
+/* A tensor of a slot in RAM; the buffer of a page, which no transfer uses meanwhile, is its ring. */
+static jw_packing packing_of(const jw_store *store, uint16_t slot, void *memory) {
+    const jw_plan *plan = store->plan;
+    const jw_packing tensor = {memory, plan->slots[slot].bytes / (uint32_t)sizeof(uint32_t),
+                               (jw_packed *)(void *)plan->memory->page,
+                               plan->page_bytes / (uint32_t)sizeof(uint32_t)};
+    return tensor;
+}
+
+/* Write `bytes` to a slot, which has room for all of its tensor. */
+static const char *write_slot(jw_store *store, uint16_t slot, void *memory, uint32_t bytes,
+                              size_t readable) {
     const jw_slot *place = &store->plan->slots[slot];
-    store->plan->memory->slot_checksums[slot] = jw_checksum_of(memory, place->bytes);
+    store->plan->memory->slot_checksums[slot] = jw_checksum_of(memory, bytes);
     const uint64_t at = jw_store_part_begin(store, store->part) + place->offset;
     const char *why = jw_store_erase_up_to(
         store, place->offset + jw_store_rounded_up(place->bytes, store->medium->page_bytes));
     if (!why) {
-        why = jw_store_write_pages(store, at, memory, place->bytes, readable);
+        why = jw_store_write_pages(store, at, memory, bytes, readable);
     }
     return jw_store_explain(store, "slot ", slot, at, "cannot be written", why);
 }
 
+const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable) {
+    uint32_t *packed = packed_words_of(store, slot);
+    if (!packed) {
+        return write_slot(store, slot, memory, store->plan->slots[slot].bytes, readable);
+    }
+    const jw_packing tensor = packing_of(store, slot, memory);
+    *packed = jw_packed_words(tensor.words, tensor.count, tensor.ring_words);
+    const bool shorter = *packed < tensor.count;
+    if (shorter) {
+        jw_pack(&tensor);
+    }
+    const uint32_t bytes = *packed * (uint32_t)sizeof(uint32_t);
+    const char *error = write_slot(store, slot, memory, bytes, readable);
+    if (shorter) { /* the tensor may be read on */
+        jw_unpack(&tensor, *packed);
+    }
+    return error;
+}
+
 static const char *read_slot(jw_store *store, uint16_t slot, uint32_t part, uint32_t checksum,
-                             void *memory) {
-    const jw_slot *place = &store->plan->slots[slot];
-    const uint64_t at = jw_store_part_begin(store, part) + place->offset;
-    return jw_store_read_checked(store, "slot ", slot, at, memory, place->bytes, checksum);
+                             void *memory, uint32_t bytes) {
+    const uint64_t at = jw_store_part_begin(store, part) + store->plan->slots[slot].offset;
+    return jw_store_read_checked(store, "slot ", slot, at, memory, bytes, checksum);
+}
+
+static const char *page_in_of_this_step(jw_store *store, uint16_t slot, void *memory) {
+    const uint32_t checksum = store->plan->memory->slot_checksums[slot];
+    const uint32_t *packed = packed_words_of(store, slot);
+    if (!packed) {
+        const uint32_t bytes = store->plan->slots[slot].bytes;
+        return read_slot(store, slot, store->part, checksum, memory, bytes);
+    }
+    const jw_packing tensor = packing_of(store, slot, memory);
+    const uint32_t bytes = *packed * (uint32_t)sizeof(uint32_t);
+    const char *error = read_slot(store, slot, store->part, checksum, memory, bytes);
+    if (!error && *packed < tensor.count) {
+        jw_unpack(&tensor, *packed);
+    }
+    return error;
 }
 
 const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
@@ -47,8 +104,9 @@ const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
     if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NO_SLOT) {
         return "nothing is kept under this number";
     }
-    return read_slot(store, plan->kept[kept].slot, jw_store_part_before(store, store->part),
-                     plan->memory->kept_checksums[kept], memory);
+    const uint16_t slot = plan->kept[kept].slot;
+    return read_slot(store, slot, jw_store_part_before(store, store->part),
+                     plan->memory->kept_checksums[kept], memory, plan->slots[slot].bytes);
 }
 
 const char *jw_store_page_in(jw_store *store, uint16_t index, jw_copy copy, void *memory) {
@@ -57,7 +115,7 @@ const char *jw_store_page_in(jw_store *store, uint16_t index, jw_copy copy, void
         return jw_store_page_in_frozen(store, index, memory);
     }
     if (copy == JW_OF_THIS_STEP) {
-        return read_slot(store, index, store->part, plan->memory->slot_checksums[index], memory);
+        return page_in_of_this_step(store, index, memory);
     }
     uint16_t kept = 0;
     while (kept < plan->kept_count && plan->kept[kept].slot != index) {
@@ -174,6 +232,9 @@ uint32_t jw_store_identity(const jw_store *store) {
     for (uint16_t i = 0; i < plan->slot_count; i++) {
         add_word(&sum, plan->slots[i].offset);
         add_word(&sum, plan->slots[i].bytes);
+    }
+    for (uint16_t i = 0; i < plan->packed_count; i++) {
+        add_word(&sum, plan->packed_slots[i]);
     }
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         add_word(&sum, plan->kept[i].address);

@@ -416,6 +416,11 @@ void jw_leaky_relu_input_gradient(const jw_call *call);
 void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);
+/* input [elements] -> output [elements]: zeros in place of negative numbers; every second word of the
+ * first half of each 32 words, with zeros between them (packing.h) */
+void jw_packing_page_out(const jw_call *call);
+void jw_packing_page_in(const jw_call *call);
+
 /* input [elements] -> output [elements], bits [elements / 32, rounded up]: int32 words of a bit for
  * each element; scalars as above */
 void jw_clamp_bits_forward(const jw_call *call);

@@ -177,6 +177,8 @@ const jw_kernel jw_kernels[] = {
     {"multiply.right_gradient", 1, 0, jw_multiply, NULL},
     {"multiply_number.forward", 1, 1, jw_multiply_number, NULL},
     {"multiply_number.input_gradient", 1, 1, jw_multiply_number, NULL},
+    {"packing.page_in", 1, 0, jw_packing_page_in, NULL},
+    {"packing.page_out", 1, 0, jw_packing_page_out, NULL},
     {"pad.forward", 14, 0, jw_strided_copy_input_gradient, NULL},
     {"pad.input_gradient", 14, 0, jw_strided_copy_forward, NULL},
     {"reciprocal.forward", 1, 0, jw_reciprocal_forward, NULL},

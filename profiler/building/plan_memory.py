@@ -29,8 +29,12 @@ def watched_bytes(plan: ExecutionPlan, watched_actions: int | None = None) -> in
 
 
 def checksum_bytes(plan: ExecutionPlan) -> int:
-    """Checksums of this step's slots, of the last step's kept values, and of frozen values."""
-    return (len(plan.slot_bytes) + len(plan.kept) + len(plan.frozen)) * CHECKSUM_BYTES
+    """Checksums of this step's slots, of the last step's kept values, and of frozen values.
+
+    Sizes of packed slots are as long as checksums.
+    """
+    in_storage = len(plan.slot_bytes) + len(plan.kept) + len(plan.frozen)
+    return (in_storage + len(plan.packed_bytes)) * CHECKSUM_BYTES
 
 
 def buffer_bytes(plan: ExecutionPlan, page_bytes: int) -> int:

@@ -206,6 +206,8 @@ class _Plan:
         yield from self._table("jw_operation", "operations", self._operations(operations))
         yield from self._table("jw_action", "actions", self._actions(actions, operations))
         yield from self._table("jw_slot", "slots", self._slots())
+        packed = [f"    {slot},\n" for slot in plan.packed_bytes]
+        yield from self._table("uint16_t", "packed_slots", iter(packed))
         yield from self._table("jw_kept", "kept", self._kept())
         yield from self._table("jw_selection", "selections", self._selections())
         yield from self._table("jw_table", "tables", self._tables())
@@ -225,10 +227,12 @@ class _Plan:
             f"    .selection_count = {len(plan.selections)},\n"
             f"    .table_count = {len(plan.tables)},\n"
             f"    .frozen_count = {len(plan.frozen)},\n"
+            f"    .packed_count = {len(packed)},\n"
             f"    .operations = {self._name('operations', len(operations))},\n"
             f"    .operands = {self._name('operands', len(computes))},\n"
             f"    .moves = {self._name('moves', len(moves))},\n"
             f"    .slots = {self._name('slots', len(plan.slot_bytes))},\n"
+            f"    .packed_slots = {self._name('packed_slots', len(packed))},\n"
             f"    .kept = {self._name('kept', len(plan.kept))},\n"
             f"    .selections = {self._name('selections', len(plan.selections))},\n"
             f"    .tables = {self._name('tables', len(plan.tables))},\n"
@@ -361,6 +365,7 @@ class _Plan:
         most = actions if self.watched_actions is None else min(actions, self.watched_actions)
         arrays = {
             "slot_checksums": ("uint32_t", len(plan.slot_bytes)),
+            "packed_words": ("uint32_t", len(plan.packed_bytes)),
             "kept_checksums": ("uint32_t", len(plan.kept)),
             "frozen_checksums": ("uint32_t", len(plan.frozen)),
             "probed": ("uint32_t", min(most, len(plan.probes))),
@@ -393,17 +398,18 @@ def _place(address: int | None) -> str:
 def _action(action: Action, index: int) -> str:
     verb, described = _VERBS[type(action.does)], _describe(action.does)
     address, size = _range(action.does)
-    copy, asynchronous, gradient = _COPIES["this step"], 0, 0
+    copy, asynchronous, gradient, counted = _COPIES["this step"], 0, 0, 0
     match action.does:
         case PageOut(asynchronous=asynchronous_) | RowsIn(asynchronous=asynchronous_):
             asynchronous = int(asynchronous_)
         case PageIn(of=of, asynchronous=asynchronous_):
             copy, asynchronous = _COPIES[of], int(asynchronous_)
         case Probe(what=what):
-            gradient = int(what == "gradient")
+            gradient, counted = int(what == "gradient"), int(what == "zeros")
         case _:
             pass
-    numbers = f"{copy}, {asynchronous}, {gradient}, {action.waits_for}, {index}, {address}, {size}"
+    flags = f"{copy}, {asynchronous}, {gradient}, {counted}"
+    numbers = f"{flags}, {action.waits_for}, {index}, {address}, {size}"
     return f"    {{{verb}, {numbers}}}, {c_comment(described)}\n"
 
 

@@ -29,6 +29,7 @@ from devices.profile import (
     AffinePageCost,
     DeviceProfile,
     Interval,
+    PackedTensor,
     PlaceCost,
     PowerInContext,
     ProfiledNetwork,
@@ -51,6 +52,8 @@ _SEED = 0
 
 class WatchedSitting(StrictModel):
     """Seconds of one execution of each op in one sitting.
+
+    Transfers of packed tensors are left out, since they also pack.
 
     ``power_factors`` are the energies of its steps over those of their actions by themselves.
     """
@@ -93,7 +96,9 @@ class WatchedSitting(StrictModel):
             return tuple(
                 (alone_s(graph.tensor[action.does.tensor].bytes), in_a_step([index]))
                 for index, action in enumerate(plan.actions)
-                if isinstance(action.does, kind) and action.schedule_index is not None
+                if isinstance(action.does, kind)
+                and action.schedule_index is not None
+                and graph.tensor[action.does.tensor].packed_bytes is None
             )
 
         storage = _by_themselves(profile.storage)
@@ -120,6 +125,7 @@ def step_costs(
     keys: Mapping[str, str],
     sittings: Sequence[WatchedSitting],
     before: StepCosts | None = None,
+    packed: tuple[PackedTensor, ...] = (),
 ) -> StepCosts:
     """Costs of the ops of a step in their places.
 
@@ -129,6 +135,7 @@ def step_costs(
         keys: key of the operation of each op.
         sittings: the sittings; each executed every op.
         before: costs from earlier sittings of the same step, which are counted too.
+        packed: tensors whose zeros were counted; else those of ``before`` remain.
     """
     earlier = {} if before is None else {place.op: place.sittings_s for place in before.places}
     ops = [op for op in keys if all(op in sitting.op_s for sitting in sittings)]
@@ -160,6 +167,7 @@ def step_costs(
         power=power,
         correlation=_correlation(values),
         places=tuple(places),
+        packed=packed or (() if before is None else before.packed),
     )
 
 

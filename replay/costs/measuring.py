@@ -11,6 +11,7 @@ from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestR
 from devices.profile import DeviceProfile, ProfiledNetwork
 from networks.models import build_model, profiled_network
 from networks.training.codecs import specs_in_all_forms
+from networks.training.packing import packing_specs
 from profiler.opening.boards import alone_with
 from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
@@ -60,6 +61,8 @@ def profile_network(
     """
     step = build_model(model, batch, optimizer)
     specs, plan = specs_in_all_forms(step), unscheduled(step)
+    if options.storage and description.packs:
+        specs = tuple(dict.fromkeys((*specs, *packing_specs(step))))
     network = profiled_network(model, step)
 
     def show(event: ProgressEvent) -> None:

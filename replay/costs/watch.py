@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import MeasurementInvalid, RequestRefused
-from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
+from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
 from replay.costs.refine import measured_build
+from replay.costs.zeros import RUNS, packed_tensors
+from replay.costs.zeros import STEPS as STEPS_OF_RUNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,7 +246,8 @@ def watch_step(
             f" {FEWEST_SITTINGS} are needed"
         )
     keys = {op.name: op.spec.key for op in ways[0].step.ops}
-    return step_costs(profile, network, keys, sittings)
+    packed = _packed(description, ways[0], profile, first_seed, progress)
+    return step_costs(profile, network, keys, sittings, packed=packed)
 
 
 def _sittings(
@@ -295,6 +298,40 @@ def _sittings(
                 kept.keep(way.words, number, sitting)
             found.append(sitting)
     return found
+
+
+def _packed(
+    description: DeviceDescription,
+    way: _Way,
+    profile: DeviceProfile,
+    first_seed: int,
+    progress: Progress,
+) -> tuple[PackedTensor, ...]:
+    """Count zeros of the tensors that replays can pack; none if the plan would be too large."""
+    from networks.training.packing import packable
+    from replay.lowering.zeros import counting
+    from replay.running.opening import open_replay
+
+    tensors = tuple(packable(way.step))
+    if not (tensors and _can_page(description, profile) and description.packs):
+        return ()
+    progress(f"counting zeros of {len(tensors)} tensors in {RUNS} runs")
+    build = measured_build(profile)
+    opened = open_replay(
+        description,
+        way.step.distinct_specs,
+        lambda workspace_bytes: [counting(way.plan(workspace_bytes), way.step, tensors)],
+        progress,
+        kernels_sha256=build.kernels_sha256,
+        matmul=build.matmul,
+    )
+    try:
+        with opened as session:
+            runs = [_watched(session, 0, way, STEPS_OF_RUNS, first_seed + k) for k in range(RUNS)]
+            return tuple(packed_tensors(session.plans[0], [steps for steps in runs if steps]))
+    except RequestRefused as refusal:
+        progress(f"zeros were not counted: {refusal}")
+        return ()
 
 
 def _watched(

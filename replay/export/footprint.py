@@ -16,7 +16,8 @@ from profiler.building.store_layout import StoreLayout
 # Sizes of the structs of executor/execution_plan.h with 32-bit pointers; tests compare them with
 # a compiler's output.
 _ACTION, _OPERATION, _SLOT, _KEPT, _SELECTION, _TABLE = 16, 16, 8, 12, 12, 20
-_PLAN, _PLAN_MEMORY = 96, 36
+_SLOT_NUMBER = 2
+_PLAN, _PLAN_MEMORY = 104, 40
 _WORD = _POINTER = 4
 
 EXECUTOR_BYTES = 512
@@ -42,6 +43,7 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
         + len(distinct_operations(plan)) * _OPERATION
         + (operands + moves) * _WORD
         + (len(plan.slot_bytes) + len(plan.frozen)) * _SLOT
+        + len(plan.packed_bytes) * _SLOT_NUMBER
         + len(plan.kept) * _KEPT
         + len(plan.selections) * _SELECTION
         + len(plan.tables) * _TABLE

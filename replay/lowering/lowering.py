@@ -69,7 +69,10 @@ def lower(
     require_runnable(step, graph, schedule, workspace_bytes)
     assert schedule.resident_address is not None
     assert schedule.arena_bytes is not None
-    walk = Walk(step, schedule, workspace_bytes)
+    packed_bytes = {
+        tensor.name: tensor.packed_bytes for tensor in graph.tensors if tensor.packed_bytes
+    }
+    walk = Walk(step, schedule, workspace_bytes, packed_bytes)
     walk.run(schedule.actions)
     left = walk.left()
     moves = ordered_moves(left, schedule.arena_bytes)

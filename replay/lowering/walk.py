@@ -63,6 +63,7 @@ class Walk:
         step: TrainingStep,
         schedule: scheduled.Schedule,
         workspace_bytes: Mapping[OpSpec, int],
+        packed_bytes: Mapping[str, int],
     ) -> None:
         assert schedule.resident_address is not None
         assert schedule.arena_bytes is not None
@@ -70,6 +71,7 @@ class Walk:
         self._ops = {op.name: op for op in step.ops}
         self._arena_bytes = schedule.arena_bytes
         self._workspace_bytes = workspace_bytes
+        self._packed_bytes = packed_bytes
         self._kept = kept_values(step)
         self.tables = step_tables(step)
         self.frozen = tuple(
@@ -181,7 +183,8 @@ class Walk:
         self._wait_for(self._coming, [action.tensor])
         block = self._block(action.tensor)
         self._slot[action.tensor] = slot = self._new_slot(block.bytes)
-        self._do(PageOut(action.tensor, block, slot, action.asynchronous), index)
+        packed_bytes = self._packed_bytes.get(action.tensor)
+        self._do(PageOut(action.tensor, block, slot, action.asynchronous, packed_bytes), index)
         self._transfer_begun(self._going, action)
 
     def _page_in(self, index: int, action: scheduled.PageIn) -> None:

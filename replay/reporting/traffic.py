@@ -29,8 +29,11 @@ def storage_use(
         return None
     layout = store_layout(plan, storage)
     counters = measured.counters
+    packed = plan.packed_bytes
     read = sum(
-        _whole_pages(layout, action.does.block.bytes)
+        _whole_pages(layout, packed.get(action.does.slot, action.does.block.bytes))
+        if action.does.of == "this step"
+        else _whole_pages(layout, action.does.block.bytes)
         for action in plan.actions
         if isinstance(action.does, PageIn)
     )
@@ -46,12 +49,15 @@ def storage_use(
         if table.kept is not None
     )
     scheduled = sum(
-        _whole_pages(layout, action.does.block.bytes)
+        _whole_pages(layout, packed.get(action.does.slot, action.does.block.bytes))
         for action in plan.actions
         if isinstance(action.does, PageOut) and action.schedule_index is not None
     )
     scheduled += layout.changed_bytes
-    written = layout.written_bytes
+    written = layout.written_bytes - sum(
+        _whole_pages(layout, plan.slot_bytes[slot]) - _whole_pages(layout, left)
+        for slot, left in packed.items()
+    )
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
     steps = max(1, counters.steps)
     return StorageUse(

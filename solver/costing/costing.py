@@ -23,7 +23,8 @@ from devices.profile import ComputeRates, Cost, DeviceProfile, Interval, PlaceCo
 from devices.published import published_flop
 from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
-from solver.costing.page_intervals import page_in_intervals, page_out_intervals
+from solver.costing.packing import PackedTransfers, packed_transfers
+from solver.costing.page_intervals import PageIntervals, page_in_intervals, page_out_intervals
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 
@@ -133,7 +134,8 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
         )
     in_context = tuple(spec for spec in step.costed_specs if _is_in_context(profile, spec))
     try:
-        graph = _costed(step, profile, costs, len(predicted), len(in_context))
+        packed = packed_transfers(step, profile, model)
+        graph = _costed(step, profile, costs, packed, len(predicted), len(in_context))
     except ValidationError as error:
         where = f"{profile.name}: {step.name} has implausible costs or sizes"
         raise CostingError(explain(error, CostedGraph, where)) from None
@@ -222,6 +224,7 @@ def _costed(
     step: TrainingStep,
     profile: DeviceProfile,
     costs: Mapping[OpSpec, _Cost],
+    packed: Mapping[str, PackedTransfers],
     predictions: int,
     in_context: int,
 ) -> CostedGraph:
@@ -253,7 +256,11 @@ def _costed(
     if step.parameters_in == "storage":
         _require_storable(step, profile)
     tensors = [
-        tensor.model_copy(update=page_costs[step_tensor.bytes, step_tensor.stretches])
+        tensor.model_copy(
+            update=_packed_costs(packed[tensor.name])
+            if tensor.name in packed
+            else page_costs[step_tensor.bytes, step_tensor.stretches]
+        )
         for tensor, step_tensor in zip(uncosted.tensors, step.tensors, strict=True)
     ]
     return CostedGraph(
@@ -262,7 +269,7 @@ def _costed(
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
         error_correlation=_correlation(profile, ops, predictions > 0),
-        notes=tuple(_notes(step, profile, predictions, in_context)),
+        notes=tuple(_notes(step, profile, len(packed), predictions, in_context)),
         ops=tuple(ops),
         tensors=tuple(tensors),
     )
@@ -351,6 +358,15 @@ def _page_costs(
         row_bytes = size_bytes // stretches + ROW_CHECKSUM_BYTES
         out = out.plus(page_out_intervals(storage, row_bytes).scaled(stretches))
         back = page_in_intervals(storage, row_bytes).scaled(stretches)
+    return _fields(out, back)
+
+
+def _packed_costs(packed: PackedTransfers) -> dict[str, PageCost | int]:
+    """Page costs of a packed tensor as fields of it."""
+    return {**_fields(packed.page_out, packed.page_in), "packed_bytes": packed.packed_bytes}
+
+
+def _fields(out: PageIntervals, back: PageIntervals) -> dict[str, PageCost]:
     if out.energy_j is None or back.energy_j is None:
         return {}
     return {
@@ -369,7 +385,7 @@ def _page_cost(time_s: Interval, energy_j: Interval) -> PageCost:
 
 
 def _notes(
-    step: TrainingStep, profile: DeviceProfile, predictions: int, in_context: int
+    step: TrainingStep, profile: DeviceProfile, packed: int, predictions: int, in_context: int
 ) -> Iterator[str]:
     yield from profile.notes
     if step.slices is not None:
@@ -383,6 +399,11 @@ def _notes(
         yield "recurrent layers are unrolled: bounds hold for this number of steps in each"
     if step.codecs:
         yield "the backward pass reads codes of some activations: bounds hold for steps with them"
+    if packed:
+        yield (
+            f"{packed} tensors are paged without their zeros; what is left of them is the median of"
+            " runs that counted zeros"
+        )
     if profile.operations:
         yield f"operation costs are medians with a {profile.cost_basis} cache"
     if in_context:

@@ -64,9 +64,12 @@ def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     return alone.within_steps(storage.read)
 
 
-def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
+def page_out_intervals(
+    storage: StorageCosts, size_bytes: int, *, erased_bytes: int | None = None
+) -> PageIntervals:
     """Intervals of paging a tensor out, including its share of erasing.
 
+    The share is that of ``erased_bytes``, the tensor's place, if less is written than has room.
     The errors of writing and erasing are taken to have the same sign. The medians are
     :meth:`StorageCosts.write_cost`.
     """
@@ -74,7 +77,8 @@ def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     if storage.erase is None or storage.erase_block_bytes is None:
         return write.within_steps(storage.write)
     block = _intervals(storage.erase, storage.erase_block_bytes, storage.erase_block_bytes)
-    alone = write.plus(block.scaled(storage.erased_blocks(size_bytes)))
+    erased = size_bytes if erased_bytes is None else erased_bytes
+    alone = write.plus(block.scaled(storage.erased_blocks(erased)))
     return alone.within_steps(storage.write)
 
 

@@ -89,6 +89,8 @@ class Tensor(StrictModel):
         persist: Where the tensor must be when the step ends, if anywhere.
         page_out: Cost of one page-out; absent if it cannot be paged out.
         page_in: Cost of one page-in; absent if it cannot be paged in.
+        packed_bytes: Bytes that a page-out is expected to write, if it leaves out zeros; the costs
+            of both transfers are those of packing and of so many bytes.
     """
 
     name: Label
@@ -98,6 +100,12 @@ class Tensor(StrictModel):
     persist: Place | None = None
     page_out: PageCost | None = None
     page_in: PageCost | None = None
+    packed_bytes: Count | None = None
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes that a page-out is expected to write."""
+        return self.bytes if self.packed_bytes is None else self.packed_bytes
 
 
 class Origin(StrictModel):

@@ -295,7 +295,7 @@ class _Board:
         self._storage.add(name)
         if action.asynchronous:
             self._leaving.add(name)
-        self.bytes_written += tensor.bytes
+        self.bytes_written += tensor.stored_bytes
         return tensor.page_out
 
     def _page_in(self, index: int, action: PageIn) -> PageCost:

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.slow
 
 EXPORTED = REFERENCES / "exported"
 QUICK = ("--no-additivity", "--blocks", "1", "--storage-budget-mib", "64")
+ANY = ("--gap", "0.9", "--time-limit", "60")
+"""Any schedule will do: the search ends long before its limit, unless the computer is busy."""
 
 
 def command(directory: Path, *words: str) -> int:
@@ -37,8 +39,7 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
     """resnet8's largest weight, its gradient and velocity take more than the budget."""
     profile = ("profile", "--device", "local", "--model", "resnet8", "--slices", "32KiB", *QUICK)
     assert command(tmp_path, *profile, "--optimizer", "momentum") == 0
-    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--codecs", "none")
-    solve += ("--time-limit", "4")
+    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--codecs", "none", *ANY)
     assert command(tmp_path, *solve, "--ram-budget", "470KiB", "--out", "sliced.json") == 0
     words = ("--device", "local", "--steps", "3", "--save-gradients", "gradients.safetensors")
     assert command(tmp_path, "run", "--schedule", "sliced.json", *words, "--out", "run") == 0
@@ -68,7 +69,7 @@ def test_activations_in_parts_run_with_the_values_of_whole_layers(tmp_path: Path
     """Blocks of weights are compared with rows and columns of whole ones, and joined in files."""
     model = ("--model", "digits", "--optimizer", "adam", "--slices", "512:1KiB")
     assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
-    solve = ("solve", "--profile", "local", "--parameters-in", "storage", "--time-limit", "5")
+    solve = ("solve", "--profile", "local", "--parameters-in", "storage", *ANY)
     words = ("--slices", "512:1KiB", "--ram-budget", "100%", "--out", "parts.json")
     assert command(tmp_path, *solve, *words) == 0
     graph, _ = read_solved(tmp_path / "parts.json", tmp_path / "parts.graph.json")
@@ -95,7 +96,7 @@ def test_files_of_a_users_network_have_whole_tensors(slices: str, tmp_path: Path
     np.savez(tmp_path / "samples.npz", **samples)
     model = ("--device", "local", "--model", "keywords.pt2", "--slices", slices)
     assert command(tmp_path, "profile", *model, *QUICK) == 0
-    budget = ("--parameters-in", "storage", "--ram-budget", "100%", "--time-limit", "4")
+    budget = ("--parameters-in", "storage", "--ram-budget", "100%", *ANY)
     assert command(tmp_path, "solve", "--profile", "local", *budget, "--out", "net.json") == 0
     words = ("--batches", "samples.npz", "--evaluate", "samples.npz", "--steps", "1")
     words += ("--save-gradients", "gradients.safetensors", "--out", "run")
@@ -124,7 +125,7 @@ def test_frozen_parts_are_only_read(tmp_path: Path) -> None:
     """Of one layer, the bias is trained, and the parts of the weight stay in storage."""
     model = ("--model", "resnet8", "--slices", "32KiB", "--train", "stage3.2.conv.bias")
     assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
-    solve = ("--parameters-in", "storage", "--ram-budget", "600KiB", "--time-limit", "4")
+    solve = ("--parameters-in", "storage", "--ram-budget", "600KiB", *ANY)
     assert command(tmp_path, "solve", "--profile", "local", *solve, "--out", "s.json") == 0
     words = ("--device", "local", "--steps", "2", "--out", "run")
     assert command(tmp_path, "run", "--schedule", "s.json", *words) == 0
@@ -145,8 +146,7 @@ def test_resnet18_trains_in_a_mebibyte(tmp_path: Path) -> None:
     board = ("--device", "small.yaml")
     model = ("--model", "resnet18_cifar", "--slices", "256KiB")
     assert command(tmp_path, "profile", *board, *model, *QUICK) == 0
-    solve = ("solve", "--profile", "small", "--parameters-in", "storage", "--time-limit", "25")
-    solve += ("--codecs", "none")
+    solve = ("solve", "--profile", "small", "--parameters-in", "storage", "--codecs", "none", *ANY)
     assert command(tmp_path, *solve, "--ram-budget", "1MiB", "--out", "s.json") == 0
     run = ("run", *board, "--schedule", "s.json", "--steps", "1", "--out", "run")
     assert command(tmp_path, *run) == 0
@@ -224,8 +224,8 @@ def test_a_microcontroller_is_profiled_in_the_slices_that_solve_will_offer(
         said[slices] = capsys.readouterr().err
     assert "digits is also measured in slices of 8.16 KiB:8.16 KiB" in said[()]
     assert not any("slices of" in each for slices, each in said.items() if slices)
-    assert "54 distinct operations" in said["--slices", "none"]
-    assert "54 distinct operations" not in said[()]
+    assert "62 distinct operations" in said["--slices", "none"]
+    assert "62 distinct operations" not in said[()]
 
 
 @pytest.mark.emulated

@@ -168,7 +168,8 @@ const char *const jw_matmul_name = "in-tree";
 
 def loop_kernels(directory: Path) -> Path:
     """A kernel library whose only kernel is the loop, in place of a ReLU."""
-    shutil.copy(KERNELS / "joulewright.h", directory)
+    for header in ("joulewright.h", "packing.h"):  # the executor includes both
+        shutil.copy(KERNELS / header, directory)
     (directory / "loop.c").write_text(LOOP_SOURCE)
     return directory
 

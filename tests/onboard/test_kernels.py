@@ -899,6 +899,28 @@ def test_a_gradient_from_bits_has_the_bits_of_that_from_outputs(
 _ENTRIES = _FORWARD, _BACK = "forward", "input_gradient"
 
 
+@given(elements=st.integers(1, 3000), in_place=st.booleans(), seed=st.integers(0, 99))
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_is_packed_and_unpacked_to_be_measured_is_half_zeros(
+    elements: int, in_place: bool, seed: int, library: KernelLibrary
+) -> None:
+    out, back = (OpSpec.of(f"packing.page_{way}", elements=elements) for way in ("out", "in"))
+    x = fill(out.reads[0], seed)
+    x[:: 1 + seed % 40] = np.nan
+    (y,) = library.run(out, [x], [], in_place=in_place)
+    assert y.tobytes() == np.where(np.signbit(x), np.float32(0), x).tobytes()
+    (y,) = library.run(back, [x], [], in_place=in_place)
+    expected = x.copy()
+    if elements >= 32:
+        expected[:] = 0
+        for first in range(0, elements, 32):
+            places = expected[first : first + 32][::2]
+            places[:] = x[first : first + len(places)]
+    assert y.tobytes() == expected.tobytes()
+
+
 @given(
     sides=st.lists(
         st.tuples(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(0, 5)),

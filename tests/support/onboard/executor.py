@@ -82,6 +82,7 @@ class _Action(Structure):
         ("copy", c_uint8, 2),
         ("asynchronous", c_uint8, 1),
         ("gradient", c_uint8, 1),
+        ("counted", c_uint8, 1),
         ("waits_for", c_uint16),
         ("index", c_uint16),
         ("address", c_uint32),
@@ -131,6 +132,7 @@ class _Span(Structure):
 class _Memory(Structure):
     _fields_ = (
         ("slot_checksums", POINTER(c_uint32)),
+        ("packed_words", POINTER(c_uint32)),
         ("kept_checksums", POINTER(c_uint32)),
         ("frozen_checksums", POINTER(c_uint32)),
         ("probed", POINTER(c_uint32)),
@@ -155,10 +157,12 @@ class _Plan(Structure):
         ("selection_count", c_uint16),
         ("table_count", c_uint16),
         ("frozen_count", c_uint16),
+        ("packed_count", c_uint16),
         ("operations", POINTER(_Operation)),
         ("operands", POINTER(c_uint32)),
         ("moves", POINTER(c_uint32)),
         ("slots", POINTER(_Slot)),
+        ("packed_slots", POINTER(c_uint16)),
         ("kept", POINTER(_Kept)),
         ("selections", POINTER(_Selection)),
         ("tables", POINTER(_Table)),
@@ -626,6 +630,7 @@ class Replay:
         page = self._kept_alive(ctypes.create_string_buffer(layout.page_bytes))
         memory = _Memory(
             slot_checksums=self._array(c_uint32, [0] * len(slots)),
+            packed_words=self._array(c_uint32, [0] * len(plan.packed_bytes)),
             kept_checksums=self._array(c_uint32, [0] * len(kept)),
             frozen_checksums=self._array(c_uint32, [0] * len(frozen)),
             probed=self._array(c_uint32, [0] * probes),
@@ -648,10 +653,12 @@ class Replay:
             selection_count=len(selections),
             table_count=len(tables),
             frozen_count=len(frozen),
+            packed_count=len(plan.packed_bytes),
             operations=self._array(_Operation, operations),
             operands=self._array(c_uint32, operands),
             moves=self._array(c_uint32, moves),
             slots=self._array(_Slot, slots),
+            packed_slots=self._array(c_uint16, list(plan.packed_bytes)),
             kept=self._array(_Kept, kept),
             selections=self._array(_Selection, selections),
             tables=self._array(_Table, tables),
@@ -694,6 +701,8 @@ class Replay:
             row.address, row.words = operation.block.address // 4, operation.block.bytes // 4
         if isinstance(operation, PageOut | PageIn | RowsIn):
             row.asynchronous = operation.asynchronous
+        if isinstance(operation, Probe):
+            row.counted = operation.what == "zeros"
         if isinstance(operation, PageIn):
             row.copy = ("this step", "last step", "frozen").index(operation.of)
         return row

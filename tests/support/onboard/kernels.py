@@ -302,9 +302,9 @@ class FamilyCase:
 DERIVED_KINDS = tuple(
     kind
     for kind in SIGNATURES
-    if kind.partition(".")[0].endswith(("_part", "_block", "_rows", "_bits", "_places"))
+    if kind.partition(".")[0].endswith(("_part", "_block", "_rows", "_bits", "_places", "packing"))
 )
-"""Kinds whose reference is another kind, with the same bits."""
+"""Kinds whose reference is another kind, with the same bits; that of packing is its input."""
 
 
 def required_sizes(kind: str) -> dict[str, int]:
