@@ -7,6 +7,7 @@ from itertools import chain
 
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
+from networks.training.packing import packable
 from networks.training.step import TrainingStep
 from replay.lowering.values import frozen_tensors, kept_values
 from solver.costing.uncosted import uncosted_graph
@@ -30,6 +31,7 @@ def require_runnable(
     problems = chain(
         _mismatches(step, graph, schedule),
         _unsupported(step),
+        _not_packable(step, graph),
         _missing_addresses(schedule),
         _workspace_problems(step, graph, workspace_bytes),
     )
@@ -86,6 +88,23 @@ def _unsupported(step: TrainingStep) -> Iterator[str]:
             yield (
                 f"{step.title}: {value.tensor} has its home in {value.home}, but its update"
                 f" {value.result} does not persist there, so that the next step cannot read it"
+            )
+
+
+def _not_packable(step: TrainingStep, graph: CostedGraph) -> Iterator[str]:
+    may_be_packed = {tensor.name for tensor in packable(step)}
+    for tensor in graph.tensors:
+        if tensor.packed_bytes is None:
+            continue
+        if graph.asynchronous_transfers:
+            yield (
+                f"{graph.name}: tensor {tensor.name} has packed_bytes, but a transfer beside"
+                " computing must leave its tensor as it is"
+            )
+        if tensor.name not in may_be_packed:
+            yield (
+                f"{graph.name}: tensor {tensor.name} has packed_bytes, but only the larger"
+                " activations and gradients of a step can be packed"
             )
 
 

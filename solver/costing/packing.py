@@ -1,7 +1,7 @@
 """Costs of paging tensors without their zeros.
 
 The profile says how long tensors became in runs that counted their zeros, and what packing and
-unpacking cost. A tensor is packed only if either way then takes less time and less energy than
+unpacking cost. A tensor is packed only if both ways then take less time and less energy than
 without packing. A schedule therefore costs no more than without packing, whatever it pages.
 
 The costs are those of the median over these runs, and their intervals cover one later run. A step

@@ -227,6 +227,12 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
     total_bytes = sum(tensor.bytes for tensor in graph.tensors)
     if total_bytes > MOST_BYTES:
         yield f"the tensors have {total_bytes} bytes in all; allowed: {MOST_BYTES}"
+    for tensor in graph.tensors:
+        if tensor.stored_bytes > tensor.bytes:
+            yield (
+                f"tensor {tensor.name!r} has {tensor.bytes} bytes; its {tensor.stored_bytes}"
+                " packed_bytes are more"
+            )
     largest = max(graph.ops, key=lambda op: op.workspace_bytes)
     if largest.workspace_bytes > MOST_BYTES:
         yield (

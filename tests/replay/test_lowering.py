@@ -13,14 +13,17 @@ from hypothesis import strategies as st
 from devices.operation import OpSpec
 from devices.plan import ArenaRange, ExecutionPlan, Guard, Move, PageIn, PageOut, RowsIn
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training.packing import packable
 from networks.training.selection import select_trained
 from replay.lowering.lowering import LoweringError, lower, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, with_targets
 from replay.lowering.values import frozen_tensors
 from solver.addresses.plan import plan_addresses, with_addresses
+from solver.constructed import page_everything
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Action, Free, Schedule
+from solver.problem.problem import Problem
+from solver.problem.schedule import Action, Budget, Free, Schedule
 from solver.problem.schedule import Compute as ScheduledCompute
 from solver.problem.schedule import PageIn as ScheduledPageIn
 from solver.problem.schedule import PageOut as ScheduledPageOut
@@ -500,6 +503,40 @@ def test_a_kernel_that_needs_more_workspace_than_planned_is_refused() -> None:
         f"the kernel of op first.forward ({STEP.ops[0].spec}) needs 12 bytes of workspace, the"
         " schedule has 8; solve again"
     )
+
+
+def packing_graph(step: TrainingStep, name: str, *, dma: bool = False) -> CostedGraph:
+    graph = costed(step, dma=dma)
+    packed = graph.tensor[name].model_copy(update={"packed_bytes": 4})
+    tensors = tuple(packed if each.name == name else each for each in graph.tensors)
+    return graph.model_copy(update={"tensors": tensors})
+
+
+def test_page_outs_of_packed_tensors_are_marked() -> None:
+    step = training_step(small_convolutional(8))
+    name = max(packable(step), key=lambda tensor: tensor.bytes).name
+    graph = packing_graph(step, name)
+    actions = page_everything(Problem(graph, Budget(ram_bytes=1 << 30)))
+    placed = plan_addresses(graph, actions, "all", 0, time.monotonic())
+    schedule = addressed_schedule(
+        graph,
+        with_addresses(actions, placed),
+        placed.resident_address,
+        placed.arena_bytes,
+    )
+    plan = lower(step, graph, schedule, no_workspace(step))
+    outs = [each.does for each in plan.actions if isinstance(each.does, PageOut)]
+    assert {each.tensor for each in outs if each.packed_bytes is not None} == {name}
+    assert set(plan.packed_bytes) == {each.slot for each in outs if each.tensor == name}
+    assert set(plan.packed_bytes.values()) == {4}
+
+
+def test_a_graph_that_packs_what_cannot_be_packed_is_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    said = _refused(schedule, packing_graph(STEP, "first.weight"))
+    assert "tensor first.weight has packed_bytes, but only the larger activations" in said
+    said = _refused(schedule, packing_graph(STEP, "first.weight", dma=True))
+    assert "a transfer beside computing must leave its tensor as it is" in said
 
 
 def test_a_schedule_that_a_referee_rejects_is_refused() -> None:

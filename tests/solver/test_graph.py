@@ -172,6 +172,12 @@ def _sentence(tmp_path: Path, document: object) -> str:
             id="two tensors of one name",
         ),
         pytest.param(
+            "tensors.0.packed_bytes",
+            1 << 20,
+            "its 1048576 packed_bytes are more",
+            id="a packed tensor is longer",
+        ),
+        pytest.param(
             "ops.1.name", "double", "op 'double' is listed twice", id="two ops of one name"
         ),
     ],
