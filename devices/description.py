@@ -267,9 +267,9 @@ class DeviceDescription(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether replays can pack tensors on their way to the board's storage.
+        """Whether tensors may be packed, in place, while replays page them to the board's storage.
 
-        A transfer beside computing must leave its tensor as it is.
+        With DMA, ops run beside a transfer, and may read the tensor meanwhile.
         """
         storage = self.storage
         return storage is not None and not storage.dma and storage.mtd_partition is None

@@ -181,9 +181,9 @@ class Sitting(StrictModel):
 
 
 class PackedTensor(StrictModel):
-    """What is left of a tensor of a step without its zeros.
+    """Size that a tensor of a step has when it is packed: without its zeros, with a bitmap.
 
-    ``bytes`` is the size of the whole tensor. ``runs_bytes`` has what was left of it in each run:
+    ``bytes`` is the size of the whole tensor. ``runs_bytes`` has its packed size in each run:
     the mean over the run's steps. Each run had data and initial values of its own.
     ``packed_bytes`` is their median; its interval holds what one later run finds.
     """
@@ -277,9 +277,9 @@ class StorageCosts(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether tensors may be packed on their way to storage.
+        """Whether tensors may be packed, in place, while they are paged.
 
-        A transfer beside computing must leave its tensor as it is.
+        With DMA, ops run beside a transfer, and may read the tensor meanwhile.
         """
         return not self.dma
 
@@ -510,7 +510,7 @@ class DeviceProfile(StrictModel):
 
     @cached_property
     def packed(self) -> Mapping[tuple[str, int], PackedTensor]:
-        """What is left of tensors without their zeros, by name and size."""
+        """Sizes of packed tensors, by name and size of the whole tensor."""
         return {(each.tensor, each.bytes): each for step in self.step_costs for each in step.packed}
 
     @cached_property

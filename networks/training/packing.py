@@ -1,4 +1,4 @@
-"""Tensors that may leave their zeros behind on the way to storage, and the cost of doing so.
+"""Tensors that may be packed when they are paged, and the operations that cost it.
 
 A packed tensor (``onboard/kernels/packing.h``) has its words other than zero, and a bitmap. Only
 what lives within one step is packed: values kept from step to step must be found again by the next
@@ -37,7 +37,7 @@ def packable(step: TrainingStep) -> Iterator[StepTensor]:
 
 
 def packing_spec(way: _Way, size_bytes: int) -> OpSpec:
-    """What packing adds to a transfer of a tensor of this size."""
+    """The operation whose cost is added to a transfer if a tensor of this size is packed."""
     return OpSpec.of(f"packing.{way}", elements=size_bytes // ELEMENT_BYTES)
 
 

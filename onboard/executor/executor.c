@@ -265,8 +265,8 @@ static bool is_transfer(const jw_executor *e, const jw_action *action) {
            (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
 }
 
-/* Words of a packed tensor, with a ring that is large enough. */
-static uint32_t packed_words_of(const void *memory, uint32_t words) {
+/* Words of a tensor if it were packed, with a ring that is large enough. */
+static uint32_t words_if_packed(const void *memory, uint32_t words) {
     return jw_packed_words(memory, words, words);
 }
 
@@ -296,7 +296,7 @@ static const char *act(jw_executor *e, const jw_action *action) {
         if (e->watched) {
             e->next_probe = (uint16_t)(action->index + 1);
             e->plan->memory->probed[action->index - e->first_probe] =
-                action->counted ? packed_words_of(memory, action->words)
+                action->counted ? words_if_packed(memory, action->words)
                                 : jw_checksum_of(memory, bytes);
         }
         if (action->gradient && e->take_gradient) {

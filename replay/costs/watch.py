@@ -20,8 +20,7 @@ from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCo
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
 from replay.costs.refine import measured_build
-from replay.costs.zeros import RUNS, packed_tensors
-from replay.costs.zeros import STEPS as STEPS_OF_RUNS
+from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -327,7 +326,7 @@ def _packed(
     )
     try:
         with opened as session:
-            runs = [_watched(session, 0, way, STEPS_OF_RUNS, first_seed + k) for k in range(RUNS)]
+            runs = [_watched(session, 0, way, STEPS_A_RUN, first_seed + k) for k in range(RUNS)]
             return tuple(packed_tensors(session.plans[0], [steps for steps in runs if steps]))
     except RequestRefused as refusal:
         progress(f"zeros were not counted: {refusal}")

@@ -1,4 +1,4 @@
-"""Count what would be left of a step's tensors without their zeros, on its board.
+"""Count the sizes that a step's tensors would have if they were packed, on its board.
 
 Each run has data and initial values of its own, as a sitting has. The counts are taken in a plan of
 their own, so that the caches of watched steps are not disturbed.
@@ -15,14 +15,14 @@ from devices.profile import PackedTensor
 from devices.replay import MeasuredStep
 from profiler.statistics import later_intervals
 
-RUNS, STEPS = 3, 3
+RUNS, STEPS_A_RUN = 3, 3
 """Runs that count zeros, and steps of each."""
 
 
 def packed_tensors(
     plan: ExecutionPlan, runs: Sequence[Sequence[MeasuredStep]]
 ) -> Iterator[PackedTensor]:
-    """What was left of each counted tensor that became shorter in every run.
+    """Packed sizes of the counted tensors that were shorter than whole in every run.
 
     Args:
         plan: A plan that counts (:func:`replay.lowering.zeros.counting`).

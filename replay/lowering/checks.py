@@ -98,8 +98,8 @@ def _not_packable(step: TrainingStep, graph: CostedGraph) -> Iterator[str]:
             continue
         if graph.asynchronous_transfers:
             yield (
-                f"{graph.name}: tensor {tensor.name} has packed_bytes, but a transfer beside"
-                " computing must leave its tensor as it is"
+                f"{graph.name}: tensor {tensor.name} has packed_bytes, but ops that run beside its"
+                " transfer may read it meanwhile"
             )
         if tensor.name not in may_be_packed:
             yield (

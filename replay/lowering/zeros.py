@@ -1,4 +1,4 @@
-"""Plans that count what would be left of tensors without their zeros."""
+"""Plans that count the sizes that tensors would have if they were packed."""
 
 from __future__ import annotations
 

@@ -401,7 +401,7 @@ def _notes(
         yield "the backward pass reads codes of some activations: bounds hold for steps with them"
     if packed:
         yield (
-            f"{packed} tensors are paged without their zeros; what is left of them is the median of"
+            f"{packed} tensors are paged without their zeros; their sizes then are medians over"
             " runs that counted zeros"
         )
     if profile.operations:

@@ -58,7 +58,7 @@ def packed_transfers(
 
 
 def _besides(profile: DeviceProfile, model: CostModel, spec: OpSpec) -> PageIntervals | None:
-    """What packing adds to a transfer, measured or predicted; None if neither is known."""
+    """Cost of packing or unpacking, measured or predicted; None if neither is known."""
     operation = profile.by_spec.get(spec)
     if operation is not None:
         cost = operation.isolated(profile.cost_basis)

@@ -536,7 +536,7 @@ def test_a_graph_that_packs_what_cannot_be_packed_is_refused() -> None:
     said = _refused(schedule, packing_graph(STEP, "first.weight"))
     assert "tensor first.weight has packed_bytes, but only the larger activations" in said
     said = _refused(schedule, packing_graph(STEP, "first.weight", dma=True))
-    assert "a transfer beside computing must leave its tensor as it is" in said
+    assert "ops that run beside its transfer may read it meanwhile" in said
 
 
 def test_a_schedule_that_a_referee_rejects_is_refused() -> None:

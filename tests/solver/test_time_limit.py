@@ -195,7 +195,7 @@ def test_limit_holds_for_all_baselines_together() -> None:
 
 
 def solved(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What the command prints to both streams."""
+    """Standard output and standard error of the command."""
     capsys.readouterr()
     cli.main(["solve", "--graph", "graph.json", "--json", *words])
     printed = capsys.readouterr()

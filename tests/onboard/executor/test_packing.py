@@ -1,4 +1,4 @@
-"""Tensors that leave their zeros behind on the way to storage."""
+"""Tensors that are packed when they are paged out, and unpacked when they are paged in."""
 
 from __future__ import annotations
 
