@@ -22,10 +22,12 @@ def library(request: pytest.FixtureRequest, libraries: KernelLibraries) -> Kerne
 
 _NUMBERED = {"dropout", "relu_bits", "leaky_relu_bits", "clamp_bits"}  # number their elements
 _SUMMED = {"mean_squared_error", "binary_cross_entropy"}
+_WHOLE = {"packing"}  # of a whole tensor on its way: how short it becomes depends on all of it
 _ELEMENTS = tuple(
     kind
     for kind, signature in SIGNATURES.items()
-    if signature.attributes == ("elements",) and kind.partition(".")[0] not in _NUMBERED | _SUMMED
+    if signature.attributes == ("elements",)
+    and kind.partition(".")[0] not in _NUMBERED | _SUMMED | _WHOLE
 )
 _POOLS = [*kinds_of("max_pool2d"), *kinds_of("average_pool2d")]
 _SIDES = ("height", "width")

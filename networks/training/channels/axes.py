@@ -74,6 +74,7 @@ _NOT_ALIKE = frozenset(
     {
         *("mean_squared_error", "binary_cross_entropy"),
         *("relu_bits", "leaky_relu_bits", "clamp_bits"),
+        "packing",
     }
 )
 """Families whose attribute is a number of elements, but whose elements are not independent."""
