@@ -194,7 +194,13 @@ def _places(
                 status.show(what, passing=what.startswith(COMPILING))
 
             again = watch_step(
-                description, network, profile, progress, first_seed=_SEED, directory=directory
+                description,
+                network,
+                profile,
+                progress,
+                first_seed=_SEED,
+                directory=directory,
+                counts_zeros=False,
             )
         found.append(place_figures(profile, again))
     return found

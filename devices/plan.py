@@ -262,6 +262,8 @@ class ExecutionPlan:
     step, outside its time: it copies the tensors kept in RAM to storage. ``slot_bytes`` holds the
     size of each slot. ``frozen`` are the tensors in storage that no step changes, except for
     tables. ``tables`` are the tensors of which a step reads only some rows, frozen ones last.
+    Zeros are counted for storage with pages of ``counted_page_bytes``, since a tensor is packed in
+    the buffer of a page; 0 where none are counted.
     ``unguarded`` counts the places in RAM that have no guard in a debug build.
     """
 
@@ -276,6 +278,7 @@ class ExecutionPlan:
     selections: tuple[Selection, ...] = ()
     frozen: tuple[Frozen, ...] = ()
     unguarded: int = 0
+    counted_page_bytes: int = 0
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:

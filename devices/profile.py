@@ -197,6 +197,8 @@ class PackedTensor(StrictModel):
     def _at_most_whole(self) -> PackedTensor:
         if self.packed_bytes.high > self.bytes:
             raise ValueError(f"{self.tensor} has {self.bytes} bytes; packed, it cannot have more")
+        if self.packed_bytes.low <= 0:
+            raise ValueError(f"{self.tensor}: packed, something is left of it: a bitmap at least")
         return self
 
 
@@ -510,7 +512,10 @@ class DeviceProfile(StrictModel):
 
     @cached_property
     def packed(self) -> Mapping[tuple[str, int], PackedTensor]:
-        """Sizes of packed tensors, by name and size of the whole tensor."""
+        """Sizes of packed tensors, by name and size of the whole tensor.
+
+        Like costs in places, they also count for another network that has such a tensor.
+        """
         return {(each.tensor, each.bytes): each for step in self.step_costs for each in step.packed}
 
     @cached_property

@@ -157,6 +157,7 @@ typedef struct {
     uint32_t frozen_record_offset; /* after the values; whole pages and erase blocks */
     uint32_t table_bytes;          /* storage of the tables that steps change; whole pages */
     uint32_t page_bytes;           /* of the storage; 1 without storage */
+    uint32_t counted_page_bytes;   /* of the storage for which packed words are counted */
     uint32_t erase_block_bytes;    /* 0: needs no erasing */
     uint32_t step_bytes;    /* storage that one step writes: its slots, then its record, which
                                    makes it valid; whole pages and whole erase blocks */

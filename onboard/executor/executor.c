@@ -265,9 +265,10 @@ static bool is_transfer(const jw_executor *e, const jw_action *action) {
            (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
 }
 
-/* Words of a tensor if it were packed, with a ring that is large enough. */
-static uint32_t words_if_packed(const void *memory, uint32_t words) {
-    return jw_packed_words(memory, words, words);
+/* Words of a tensor if the store packed it, with a page as the ring. */
+static uint32_t words_if_packed(const jw_executor *e, const void *memory, uint32_t words) {
+    const uint32_t ring_words = e->plan->counted_page_bytes / (uint32_t)sizeof(uint32_t);
+    return jw_packed_words(memory, words, ring_words);
 }
 
 static const char *act(jw_executor *e, const jw_action *action) {
@@ -296,7 +297,7 @@ static const char *act(jw_executor *e, const jw_action *action) {
         if (e->watched) {
             e->next_probe = (uint16_t)(action->index + 1);
             e->plan->memory->probed[action->index - e->first_probe] =
-                action->counted ? words_if_packed(memory, action->words)
+                action->counted ? words_if_packed(e, memory, action->words)
                                 : jw_checksum_of(memory, bytes);
         }
         if (action->gradient && e->take_gradient) {

@@ -242,6 +242,7 @@ class _Plan:
             f"    .frozen_record_offset = {layout.frozen_record_offset},\n"
             f"    .table_bytes = {layout.table_bytes},\n"
             f"    .page_bytes = {layout.page_bytes},\n"
+            f"    .counted_page_bytes = {plan.counted_page_bytes},\n"
             f"    .erase_block_bytes = {layout.erase_block_bytes},\n"
             f"    .step_bytes = {layout.step_bytes},\n"
             f"    .record_offset = {layout.record_offset},\n"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_json, read_json, write_atomically
-from devices.errors import MeasurementInvalid, RequestRefused
+from devices.errors import BuildFailed, MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
-    from devices.replay import MeasuredStep
     from networks.kinds import Place
     from networks.training.step import TrainingStep
+    from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Schedule
@@ -172,6 +172,7 @@ def watch_step(
     storage_budget_bytes: int = ProfileOptions.storage_budget_bytes,
     first_seed: int = 1,
     directory: Path | None = None,
+    counts_zeros: bool = True,
 ) -> StepCosts:
     """Watch a network's training step.
 
@@ -186,6 +187,7 @@ def watch_step(
             own.
         directory: where finished sittings are kept; those that an interrupted watch has left there
             are not repeated. None keeps nothing.
+        counts_zeros: whether zeros are counted too, where tensors may be packed.
 
     Returns:
         Costs of the ops in their places of the step.
@@ -219,6 +221,9 @@ def watch_step(
     steps = max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
     # As many for each schedule, so that none counts more.
     rounds = -(-count // len(ways))
+    # Where counting zeros writes to storage, too, it has a share of its own.
+    counting_pages = counts_zeros and ways[0].written_bytes > 0
+    share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
     kept = None
     if directory is not None:
         asked = f"{steps} {rounds} {first_seed}"
@@ -231,7 +236,7 @@ def watch_step(
             sittings += _sittings(
                 description,
                 group,
-                _Extent(rounds, steps, storage_budget_bytes // len(ways)),
+                _Extent(rounds, steps, share_bytes),
                 profile,
                 seed,
                 kept,
@@ -245,7 +250,9 @@ def watch_step(
             f" {FEWEST_SITTINGS} are needed"
         )
     keys = {op.name: op.spec.key for op in ways[0].step.ops}
-    packed = _packed(description, ways[0], profile, first_seed, progress)
+    packed: tuple[PackedTensor, ...] = ()
+    if counts_zeros:
+        packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
     return step_costs(profile, network, keys, sittings, packed=packed)
 
 
@@ -289,7 +296,7 @@ def _sittings(
             progress(f"watching {steps} steps, {way.words}")
             # Also where an interrupted watch goes on, each sitting has a seed of its own.
             seed = first_seed + number * len(ways) + index
-            steps_run = _watched(session, index, way, steps, seed)
+            steps_run = counting_steps(_watched(session, index, way, steps, seed))
             if not steps_run:
                 continue
             sitting = WatchedSitting.of(plan, steps_run, way.graph, profile, way.words)
@@ -302,46 +309,61 @@ def _sittings(
 def _packed(
     description: DeviceDescription,
     way: _Way,
+    most_bytes: int,
     profile: DeviceProfile,
     first_seed: int,
     progress: Progress,
 ) -> tuple[PackedTensor, ...]:
-    """Count zeros of the tensors that replays can pack; none if the plan would be too large."""
+    """Count zeros of the tensors that replays can pack.
+
+    None are counted if that would write more than ``most_bytes`` to storage. If counting fails,
+    what was watched is worth keeping: the reason is reported.
+    """
     from networks.training.packing import packable
     from replay.lowering.zeros import counting
     from replay.running.opening import open_replay
+    from replay.runs import written_bytes_a_step
 
-    tensors = tuple(packable(way.step))
-    if not (tensors and _can_page(description, profile) and description.packs):
+    tensors, storage = tuple(packable(way.step)), description.storage
+    if not tensors or storage is None or not description.packs:
+        return ()
+    if not _can_page(description, profile):
         return ()
     progress(f"counting zeros of {len(tensors)} tensors in {RUNS} runs")
     build = measured_build(profile)
     opened = open_replay(
         description,
         way.step.distinct_specs,
-        lambda workspace_bytes: [counting(way.plan(workspace_bytes), way.step, tensors)],
+        lambda workspace_bytes: [
+            counting(way.plan(workspace_bytes), way.step, tensors, storage.page_bytes)
+        ],
         progress,
         kernels_sha256=build.kernels_sha256,
         matmul=build.matmul,
     )
     try:
         with opened as session:
-            runs = [_watched(session, 0, way, STEPS_A_RUN, first_seed + k) for k in range(RUNS)]
-            return tuple(packed_tensors(session.plans[0], [steps for steps in runs if steps]))
-    except RequestRefused as refusal:
+            plan = session.plans[0]
+            if RUNS * STEPS_A_RUN * written_bytes_a_step(plan, description) > most_bytes:
+                progress("zeros were not counted: steps would write too much to the storage")
+                return ()
+            # Zeros do not depend on what else the board did: every step counts.
+            runs = [
+                _watched(session, 0, way, STEPS_A_RUN, first_seed + k).steps for k in range(RUNS)
+            ]
+            return tuple(packed_tensors(plan, runs))
+    except (BuildFailed, MeasurementInvalid, RequestRefused) as refusal:
         progress(f"zeros were not counted: {refusal}")
         return ()
 
 
-def _watched(
-    session: ReplaySession, index: int, way: _Way, steps: int, seed: int
-) -> Sequence[MeasuredStep]:
-    """Run watched steps in a process of their own, and return those that count."""
+def _watched(session: ReplaySession, index: int, way: _Way, steps: int, seed: int) -> ReplayRecord:
+    """Run watched steps in a process of their own."""
     from networks.data import generated_batches
     from networks.training.initial import initial_values
 
     batches = generated_batches(way.step, steps * way.step.batch, seed)
-    record = session.run(
+    return session.run(
         index,
         initial_values(way.step, seed),
         [batches.batch(number) for number in range(steps)],
@@ -349,7 +371,6 @@ def _watched(
         watched=True,
         expected_step_s=way.time_s,
     )
-    return counting_steps(record)
 
 
 def _can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:

@@ -26,10 +26,8 @@ def packed_tensors(
 
     Args:
         plan: A plan that counts (:func:`replay.lowering.zeros.counting`).
-        runs: Watched steps of each run. Without any, nothing is known.
+        runs: Watched steps of each run, at least one.
     """
-    if not runs:
-        return
     left: dict[Probe, list[float]] = {}
     for number, probe in enumerate(plan.probes):
         if probe.what == "zeros":

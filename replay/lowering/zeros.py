@@ -10,7 +10,7 @@ from networks.training.step import StepTensor, TrainingStep
 
 
 def counting(
-    plan: ExecutionPlan, step: TrainingStep, tensors: Sequence[StepTensor]
+    plan: ExecutionPlan, step: TrainingStep, tensors: Sequence[StepTensor], page_bytes: int
 ) -> ExecutionPlan:
     """A plan that also counts the packed words of tensors, when they are first written.
 
@@ -18,6 +18,7 @@ def counting(
         plan: A plan of the step.
         step: The step.
         tensors: The tensors.
+        page_bytes: Size of a page of the storage to which they would be paged.
     """
     written = {op.name: op.writes for op in step.ops}
     waiting = {tensor.name: tensor for tensor in tensors}
@@ -33,4 +34,4 @@ def counting(
                     probe = Probe(name, "zeros", ArenaRange(address, tensor.bytes))
                     yield Action(probe, action.waits_for)
 
-    return replace(plan, actions=tuple(actions()))
+    return replace(plan, actions=tuple(actions()), counted_page_bytes=page_bytes)

@@ -57,8 +57,6 @@ SIZES = (
     pytest.param("resnet18_cifar", marks=pytest.mark.slow),
     pytest.param("long names", marks=pytest.mark.slow),
 )
-# Pictures of replays take longer.
-REPLAYED = SIZES
 
 
 @cache
@@ -184,7 +182,7 @@ def test_texts_of_robustness_can_be_read(tmp_path: Path, late: int) -> None:
 
 
 @pytest.mark.parametrize("source", ["measured", "emulated"])
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", SIZES)
 def test_texts_of_replayed_times_can_be_read(
     tmp_path: Path, name: str, source: EnergySource
 ) -> None:
@@ -197,7 +195,7 @@ def test_texts_can_be_read_where_every_action_took_its_predicted_time(tmp_path: 
     require_readable(lambda path: predicted_against_measured(report, path), tmp_path / "t.png")
 
 
-@pytest.mark.parametrize("name", REPLAYED)
+@pytest.mark.parametrize("name", SIZES)
 def test_texts_of_replayed_memory_can_be_read(tmp_path: Path, name: str) -> None:
     report = replayed(name)
     require_readable(lambda path: replayed_memory(*example(name), report, path), tmp_path / "m.png")
