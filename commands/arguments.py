@@ -226,7 +226,7 @@ def add_gap(parser: ArgumentParser) -> None:
         "--gap",
         type=fraction,
         default=SolverOptions.gap,
-        help="stop once the schedule is proven to be within this fraction of the least energy"
+        help="stop once it is proven that no schedule saves more than this fraction of the energy"
         f" ({SolverOptions.gap})",
     )
 

@@ -198,6 +198,7 @@ def _export_project(
     schedule: Schedule,
 ) -> int:
     from devices.description import load_description
+    from profiler.building.store_layout import expected_written_bytes
     from replay.export.directory import write_project
     from replay.export.project import LearningRates, schedule_project
 
@@ -224,7 +225,7 @@ def _export_project(
             "plan_ram_bytes": footprint.ram_bytes,
             "plan_flash_bytes": footprint.flash_bytes,
             "storage_bytes": layout.least_scratch_bytes,
-            "written_bytes_a_step": layout.written_bytes,
+            "written_bytes_a_step": expected_written_bytes(plan, layout),
         }
     )
     console.result(f"project   {directory}: {len(project.files)} files; begin with README.md")

@@ -9,7 +9,7 @@ from pathlib import Path
 from commands.arguments import add_graph_beside, add_json, add_results
 from commands.command import Command
 from commands.console import Console
-from devices.errors import ExitCode
+from devices.errors import ExitCode, InputError
 from devices.results import Results
 
 
@@ -72,6 +72,11 @@ def plot(options: PlotOptions, console: Console) -> int:
         pictures += draw_profile(profile, directory)
     if options.schedule is not None:
         graph, schedule = read_solved(options.schedule, options.graph)
+        if not schedule.actions:
+            raise InputError(
+                f"{options.schedule}: this file has no actions to draw: its status is"
+                f" {schedule.status}"
+            )
         pictures += draw_schedule(graph, schedule, directory, options.schedule.stem)
     console.document({"pictures": [str(picture) for picture in pictures]})
     for picture in pictures:

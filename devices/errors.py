@@ -106,6 +106,18 @@ class MeasurementInvalid(JoulewrightError):
     exit_code = ExitCode.MEASUREMENT_INVALID
 
 
+class NoScheduleFound(JoulewrightError):
+    """No schedule was found in time, or in the orders that were searched; there may be one."""
+
+    exit_code = ExitCode.NO_SOLUTION
+
+
+class Infeasible(JoulewrightError):
+    """No schedule fits the budget."""
+
+    exit_code = ExitCode.INFEASIBLE
+
+
 class BoardCommandFailed(MeasurementInvalid):
     """A command on the board exited with a code other than 0, or exceeded its time limit."""
 

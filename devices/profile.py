@@ -537,8 +537,15 @@ class DeviceProfile(StrictModel):
     @property
     def cost_words(self) -> str:
         """Description of the costs in use: the cache state, and how many are in context."""
-        count = len({operation.op for operation in self.refined} | set(self.elsewhere))
-        return self.cost_basis + (f", in context for {count}" if count else "")
+        return self._words(len({operation.op for operation in self.refined} | set(self.elsewhere)))
+
+    @property
+    def operation_words(self) -> str:
+        """Description of the costs of operations by themselves or refined, without places."""
+        return self._words(len(self.refined))
+
+    def _words(self, in_context: int) -> str:
+        return self.cost_basis + (f", in context for {in_context}" if in_context else "")
 
 
 def _of_any(places: Sequence[PlaceCost]) -> PlaceCost:

@@ -176,7 +176,7 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
             f"Operation costs of {profile.board.model}",
             [
                 f"{len(operations)} distinct operations, most expensive first; medians with 95 %"
-                f" intervals (numbers: {profile.cost_words})",
+                f" intervals (numbers: {profile.operation_words})",
                 _energy_line(profile, has_energy, power_w),
             ],
             body,

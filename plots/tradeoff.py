@@ -10,6 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from devices.documents.readable import above_least
 from plots.layout import legend_beside, page, save
 from plots.style import (
     BLACK,
@@ -82,7 +83,7 @@ def _percent(row: SweepRow, energy_j: float | None) -> float:
 def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
     counted = "" if first.covers == "all" else ", activations only"
     gaps = [row.any_order_gap for row in drawn if row.any_order_gap is not None]
-    proven = f"; all points are proven within {100 * max(gaps):.2g} % of the least" if gaps else ""
+    proven = f"; all points are {above_least(max(gaps))}" if gaps else ""
     return [
         f"everything kept: {size_text(first.unconstrained_peak_bytes)}{counted},"
         f" {engineering(first.unconstrained_energy_j, 'J')},"

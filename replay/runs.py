@@ -360,7 +360,7 @@ def _require_ram(description: DeviceDescription, plan: ExecutionPlan) -> None:
 
 
 def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) -> int:
-    """Bytes that a step of ``plan`` writes to storage, including the copies made after the step."""
+    """Most bytes that a step of ``plan`` writes to storage, with the copies made after the step."""
     from profiler.building.store_layout import store_layout
 
     if not plan.pages or description.storage is None:
@@ -371,14 +371,14 @@ def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) ->
 def expected_wear(plan: ExecutionPlan, storage: StorageMedium, steps_per_day: float) -> Wear | None:
     """How long a storage medium lasts with steps of ``plan``; None if they write nothing."""
     from devices.wear import wear
-    from profiler.building.store_layout import store_layout
+    from profiler.building.store_layout import expected_written_bytes, store_layout
 
     if not plan.pages:
         return None
     layout = store_layout(plan, storage)
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
-    written, part = layout.written_bytes, layout.step_bytes
-    return wear(storage, written, blocks, part, steps_per_day)
+    written = expected_written_bytes(plan, layout)
+    return wear(storage, written, blocks, layout.step_bytes, steps_per_day)
 
 
 def wear_of_schedule(

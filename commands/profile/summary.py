@@ -66,7 +66,9 @@ def summarise(console: Console, result: DeviceProfile) -> None:
         half = (time_s.high - time_s.low) / 2 / time_s.median if time_s.median else 0.0
         energy = si(cost.energy_j.median, "J") if cost.energy_j else "–"
         rows.append([short_key(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
-    console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_words})")
+    console.result(
+        f"the {len(slowest)} slowest of {len(costs)} operations ({result.operation_words})"
+    )
     console.table(rows, right=(1, 2, 3))
     if result.additivity is not None:
         warm, cold = (100 * result.additivity.ratio(state) for state in ("warm", "cold"))

@@ -215,7 +215,7 @@ def _wear(report: ReplayReport) -> Iterator[str]:
     written = (
         f"storage: {size(wear.written_bytes_per_step)} written a step; {size(storage.safety_bytes)}"
         " of these are safety copies of the trained values, made after the step in"
-        f" {_interval(storage.copies_s, 's')}, which the step's time does not include"
+        f" {_interval(storage.copies_s, 's')}, which the step's time and energy do not include"
     )
     if wear.erased_blocks_per_step:
         written += f"; {wear.erased_blocks_per_step:.3g} erase blocks erased a step"

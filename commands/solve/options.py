@@ -140,7 +140,7 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="BYTES[:BYTES]|auto|none",
         help="do layers with larger weights in parts of at most so many bytes, such as 64KiB, and"
         " those with larger activations too (64KiB:16KiB); auto: only if an operation is larger"
-        " than the RAM budget (auto; with the profile's network: as in the profile)",
+        " than a third of the RAM budget (auto; with the profile's network: as in the profile)",
     )
     parser.add_argument(
         "--codecs",

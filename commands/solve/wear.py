@@ -1,4 +1,4 @@
-"""Life of the board's storage with steps of a schedule."""
+"""What steps of a schedule write to the board's storage, and how long it lasts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from solver.requests.subjects import SolveSubject
 
 
 def show_wear(console: Console, subject: SolveSubject, schedule: Schedule) -> dict[str, Any]:
-    """State how long the storage lasts if the profile states its endurance; return it as data."""
+    """State what a step writes, and how long the storage lasts if that is known, also as data."""
     storage = None if subject.profile is None else subject.profile.storage
-    if storage is None or storage.endurance_cycles is None or subject.step is None:
+    if storage is None or subject.step is None or not schedule.bytes_written_to_storage:
         return {}
     wear = wear_of_schedule(subject.step, subject.graph, schedule, storage, STEPS_PER_DAY)
     if wear is None:
         return {}
     written = (
-        f"storage: {size(wear.written_bytes_per_step)} written a step, with safety copies of the"
-        " trained values"
+        f"storage: {size(wear.written_bytes_per_step)} written a step, with any safety copies of"
+        " the trained values: these are made after it, and are not in its time and energy"
     )
     if wear.erased_blocks_per_step:
         written += f"; {wear.erased_blocks_per_step:.3g} erase blocks erased a step"

@@ -34,6 +34,19 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def above_least(gap: float) -> str:
+    """Format how far a figure may be above the least possible one.
+
+    Args:
+        gap: The share of the figure that is above a proven bound, from 0 to 1.
+    """
+    if gap >= 1:
+        return "without a proof of how far above the least"
+    if gap >= 0.5:
+        return f"at most {1 / (1 - gap):.3g} times the least"
+    return f"at most {100 * gap / (1 - gap):.3g} % above the least"
+
+
 def file_failure(error: OSError) -> str:
     """Format what is wrong with which file; a file where a directory is needed is named itself."""
     if error.filename is None:

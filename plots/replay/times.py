@@ -104,7 +104,7 @@ def _lines(report: ReplayReport) -> list[str]:
     actions = (
         f"{len(report.actions)} actions on {report.device}, medians over {watched} with 95 %"
         f" intervals: {close} within {100 * _BAND:.0f} % of the prediction,"
-        f" {sum(action.time_s.beyond for action in report.actions)} outside their intervals"
+        f" {report.held_actions} in their predicted intervals"
     )
     return [step_line(report), actions, energy_source_line(report)]
 

@@ -151,6 +151,14 @@ def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLay
     )
 
 
+def expected_written_bytes(plan: ExecutionPlan, layout: StoreLayout) -> int:
+    """Bytes that a step is expected to write, in whole pages; of packed tensors, what is left."""
+    return layout.written_bytes - sum(
+        rounded_up(plan.slot_bytes[slot], layout.page_bytes) - rounded_up(left, layout.page_bytes)
+        for slot, left in plan.packed_bytes.items()
+    )
+
+
 def _adjacent(sizes: Sequence[int], page_bytes: int) -> tuple[list[int], int]:
     """Offsets of tensors that lie side by side in whole pages, and the end of the last."""
     whole = [rounded_up(size, page_bytes) for size in sizes]

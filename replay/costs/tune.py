@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_yaml, read_yaml, write_atomically
-from devices.errors import InputError, MeasurementInvalid
+from devices.errors import Infeasible, InputError, MeasurementInvalid, NoScheduleFound
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
 from devices.replay import ReplayReport
 from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
@@ -117,7 +117,9 @@ def tune(
 
     Raises:
         InputError: ``directory`` was begun with another profile.
-        MeasurementInvalid: no schedule was found, or no watched step was undisturbed.
+        Infeasible: no schedule fits.
+        NoScheduleFound: none was found in time.
+        MeasurementInvalid: no watched step was undisturbed.
         JoulewrightError: solving or running failed.
     """
     profile = _start(request, profile, directory, progress)
@@ -219,7 +221,8 @@ def _solved(
     if not schedule.actions:
         asked = schedule.asked_ram_bytes
         left = "" if asked is None else f", which the firmware's records leave of {asked} bytes"
-        raise MeasurementInvalid(
+        failure = Infeasible if schedule.status == "infeasible" else NoScheduleFound
+        raise failure(
             f"{graph.name}: {schedule.status.replace('_', ' ')} within"
             f" {schedule.budget.ram_bytes} bytes of RAM{left}; solve says what would do"
         )

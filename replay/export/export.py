@@ -13,7 +13,7 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from profiler.building.plan_source import plans_source
 from profiler.building.sources import EXECUTOR, KERNELS, ONBOARD, read_sources
-from profiler.building.store_layout import StoreLayout, store_layout
+from profiler.building.store_layout import StoreLayout, expected_written_bytes, store_layout
 from profiler.building.toolchain import KERNEL_FLAGS, NO_PLANS
 from replay.export.footprint import EXECUTOR_BYTES, PlanFootprint, plan_footprint
 from replay.export.tables import (
@@ -164,6 +164,7 @@ def _readme(
         schedule=provenance.schedule,
         costs=textwrap.fill(provenance.costs, _COLUMNS),
         flags_from=textwrap.fill(compilation.source, _COLUMNS),
+        needs=_BLAS_NEEDED if compilation.blas else "",
         arena=f"{plan.arena_bytes:,}",
         ram=f"{footprint.ram_bytes:,}",
         watched=f"{footprint.watched_bytes:,}",
@@ -174,6 +175,13 @@ def _readme(
     )
 
 
+_BLAS_NEEDED = """\
+Matrix products are OpenBLAS's, as in the build that was profiled: install Debian's
+`libopenblas-dev` first.
+
+"""
+
+
 def _storage_words(plan: ExecutionPlan, layout: StoreLayout) -> str:
     if not plan.pages:
         return "none: this plan does not page"
@@ -182,7 +190,8 @@ def _storage_words(plan: ExecutionPlan, layout: StoreLayout) -> str:
     )
     return (
         f"{layout.least_scratch_bytes:,} at least, in pages of {layout.page_bytes:,}{erased};"
-        f" {layout.written_bytes:,} are written in a step"
+        f" {expected_written_bytes(plan, layout):,} are written in a step"
+        + (", as expected of tensors without their zeros" if plan.packed_bytes else "")
     )
 
 

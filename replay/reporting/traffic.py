@@ -8,7 +8,7 @@ from devices.description import Storage
 from devices.plan import ExecutionPlan, PageIn, PageOut, RowsIn
 from devices.replay import MeasuredReplay, MeasuredStep, StorageCount, StorageUse
 from devices.wear import wear
-from profiler.building.store_layout import StoreLayout, store_layout
+from profiler.building.store_layout import StoreLayout, expected_written_bytes, store_layout
 from profiler.statistics import median_interval
 
 _SEED = 1
@@ -54,10 +54,7 @@ def storage_use(
         if isinstance(action.does, PageOut) and action.schedule_index is not None
     )
     scheduled += layout.changed_bytes
-    written = layout.written_bytes - sum(
-        _whole_pages(layout, plan.slot_bytes[slot]) - _whole_pages(layout, left)
-        for slot, left in packed.items()
-    )
+    written = expected_written_bytes(plan, layout)
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
     steps = max(1, counters.steps)
     return StorageUse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from devices.documents.readable import above_least
 from solver.baselines.baseline import BaselineResult
 from solver.options import SolverOptions
 from solver.problem.problem import Problem
@@ -25,7 +26,7 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
         note = "optimal" if schedule.status == "optimal" else "the best found"
         return BaselineResult(
             schedule.actions,
-            f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least energy",
+            f"{note}, {above_least(schedule.gap or 0.0)}",
         )
     if schedule.status == "no_solution":
         return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")

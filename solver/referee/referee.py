@@ -23,6 +23,9 @@ from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.clock import Clock
 
+# Share of a sum of times by which it may differ when it is added up in another order.
+_ROUNDING = 1e-12
+
 
 class RefereeError(Defect):
     """A schedule violates the semantics or its budget.
@@ -105,7 +108,8 @@ class Replay:
             m.transfer_s + (m.time_s if isinstance(m.action, Compute) else 0.0)
             for m in self.moments
         )
-        return max(0.0, busy_s - self.time_s)
+        hidden_s = busy_s - self.time_s
+        return hidden_s if hidden_s > _ROUNDING * busy_s else 0.0
 
     def time_due_s(self, budget: Budget) -> float:
         """Seconds that count against the deadline of ``budget``.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from devices.documents.readable import si, size, time_words
+from devices.documents.readable import above_least, si, size, time_words
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
@@ -101,8 +101,8 @@ def _compare(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[s
     yield from _arena(schedule)
     bound = schedule.energy_bound_j or 0.0
     yield (
-        f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
-        f" {100 * (schedule.gap or 0.0):.3f} % of the least"
+        f"proven: no schedule needs less than {si(bound, 'J')}, so this one is"
+        f" {above_least(schedule.gap or 0.0)}"
         + (
             f", among schedules in which {'; '.join(schedule.restrictions)}"
             if schedule.restrictions
@@ -147,10 +147,12 @@ def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]
             f"fits into the {schedule.budget.ram_bytes} bytes that the firmware's records leave of"
             f" the {asked} bytes asked for"
         )
+    layers, others = _layers(graph)
     if schedule.status == "infeasible":
-        yield (f"no schedule {fits}, in whatever order its ops are computed")
+        yield (f"no schedule{layers} {fits}, in whatever order its ops are computed")
     else:
-        yield (f"no schedule {fits} in which {'; '.join(schedule.restrictions)}; others may exist")
+        words = "; ".join(schedule.restrictions)
+        yield (f"no schedule{layers} {fits} in which {words}; others may exist")
     deadline_s, least_s = schedule.budget.deadline_s, math.fsum(op.time_s for op in graph.ops)
     enough, bound = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
     if deadline_s is not None and deadline_s < least_s:
@@ -159,8 +161,8 @@ def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]
         yield ("no larger RAM budget is known to be enough")
     else:
         yield (
-            f"the smallest feasible RAM budget is {smallest_ram_words(enough, bound)},"
-            f" set by {schedule.limiting_op}"
+            f"the smallest feasible RAM budget{layers} is {smallest_ram_words(enough, bound)},"
+            f" set by {schedule.limiting_op}{others}"
         )
     enough_s, bound_s = schedule.smallest_deadline_s, schedule.smallest_deadline_bound_s
     if enough_s is not None:
@@ -169,6 +171,16 @@ def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]
             f"the shortest feasible deadline with this RAM budget is{proven} {enough_s:.9g} s"
             + ("" if not proven or bound_s is None else f"; at least {bound_s:.9g} s are needed")
         )
+
+
+def _layers(graph: CostedGraph) -> tuple[str, str]:
+    """In which layers the step was solved, and which others may need less RAM."""
+    if graph.origin is None:
+        return "", ""
+    slices = graph.origin.slices
+    if slices is None:
+        return " of whole layers", "; layers in slices may need less (--slices)"
+    return " in these slices", "; smaller slices may need less (--slices)"
 
 
 def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:

@@ -137,6 +137,17 @@ def test_network_with_implausible_costs_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize("command", [("plot",), ("export", "--format", "perfetto")])
+def test_a_file_without_a_schedule_is_refused_with_a_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    solve = ("solve", "--graph", str(graph_file), "--ram-budget", "1B", "--out", "s.json")
+    assert run(*solve) == 5
+    capsys.readouterr()
+    assert run(*command, "--schedule", "s.json") == 2
+    assert "this file has no actions to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("plot",), ("export", "--format", "perfetto")])
 def test_a_schedule_that_somebody_broke_is_refused_with_a_sentence(
     graph_file: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:

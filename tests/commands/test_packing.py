@@ -72,7 +72,10 @@ def test_a_step_that_packs_runs_with_the_values_of_one_that_does_not(tmp_path: P
     count = report.storage.read_bytes
     assert abs(count.measured - count.predicted) < saved / 2
 
-    words = ("--schedule", "s.json", "--format", "c", "--out", "project")
+    words = ("--schedule", "s.json", "--format", "c", "--device", "own.yaml", "--out", "project")
     assert command(tmp_path, "export", *words) == 0
+    readme = (tmp_path / "project" / "README.md").read_text()
+    stated = report.storage.written_bytes.predicted
+    assert f"{stated:,.0f} are written in a step, as expected of tensors without" in readme
     made = subprocess.run(["make"], cwd=tmp_path / "project", capture_output=True, text=True)
     assert made.returncode == 0, made.stderr

@@ -922,7 +922,7 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
         "chen-sqrt-n",
         "nothing fits",
         "energy source not stated",
-        "all points are proven within 7.7 % of the least",
+        "all points are at most 8.33 % above the least",
         "2.200 J",
         "+10 %",
     ):

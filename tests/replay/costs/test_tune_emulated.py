@@ -145,6 +145,14 @@ def test_a_check_notices_intervals_that_do_not_hold(profiled: Path, say: Say) ->
     assert report.unchecked > 0
 
 
+def test_tuning_within_a_budget_that_nothing_fits_exits_with_5(
+    profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ("--out", str(tmp_path / "tuned"), "--results", str(profiled))
+    assert cli.main(["tune", *DEVICE, "--ram-budget", "1KiB", *out]) == 5
+    assert "infeasible within" in capsys.readouterr().err
+
+
 def test_rounds_of_tuning_are_kept_and_resumed(
     profiled: Path, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
