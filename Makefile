@@ -15,10 +15,10 @@ demo: setup
 		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
-# Everything: the quick tests first, then emulated boards and slow tests, a module at a time on each
-# of two cores.
+# Everything: the quick tests first, then emulated boards and slow tests, a module at a time. These
+# wait for half of their time: four at a time keep two cores busy.
 test: quick
-	$(RUN) -m pytest -n 2 --dist loadfile -m "emulated or slow"
+	$(RUN) -m pytest -n 4 --dist loadfile -m "emulated or slow"
 
 # Tests that boot no emulated board and are not slow. Many wait for a port or a process: three at a
 # time keep two cores busy.
