@@ -15,8 +15,8 @@ demo: setup
 		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
-# Everything: the quick tests first, then emulated boards and slow tests, a module at a time. These
-# wait for half of their time: four at a time keep two cores busy.
+# Everything: the quick tests first, then emulated boards and slow tests, a module at a time. Many of
+# these wait, too.
 test: quick
 	$(RUN) -m pytest -n 4 --dist loadfile -m "emulated or slow"
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.description import Storage
+from devices.documents.readable import size
+from devices.errors import RequestRefused
 from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed, Probe
 from profiler.boards.plan_data import PlanData
@@ -27,6 +29,9 @@ from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
 from replay.frozen import frozen_key
 
 Values: TypeAlias = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
+
+MOST_SCRIPT_BYTES = 64 << 20
+"""Size from which on a Linux board refuses a script (``linux_main.c``)."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,7 @@ def training_script(
             that of the plan.
 
     Raises:
+        RequestRefused: there are more steps than a board reads at a time.
         ValueError: values are missing, or differ in size from the plan's.
     """
     plan = target.plan
@@ -233,8 +239,15 @@ class _Writer:
 
     def script(self, lines: Sequence[str], windows: Sequence[Window], *, anew: bool) -> Script:
         head = [*self.target.open_storage(anew=anew), f"replay plan={self.target.index}"]
+        text = plan_text(self._plan.arena_bytes, head, lines, self.target.settings)
+        if not self.target.is_firmware and len(text) >= MOST_SCRIPT_BYTES:
+            raise RequestRefused(
+                f"{self._plan.name}: the script of this run has {size(len(text))}, and a board"
+                f" reads less than {size(MOST_SCRIPT_BYTES)}",
+                remedy="run fewer steps at a time",
+            )
         return Script(
-            text=plan_text(self._plan.arena_bytes, head, lines, self.target.settings),
+            text=text,
             data=PlanData(tuple(self._data)),
             windows=tuple(windows),
             returned=tuple(self._returned),

@@ -229,7 +229,7 @@ def profiling(directory: Path, results: Path) -> list[str]:
 
 def running(directory: Path, results: Path) -> list[str]:
     words = ["run", "--device", str(directory / "bench.yaml"), "--results", str(results)]
-    return [*words, "--schedule", str(directory / "small.json"), "--steps", "1000000"]
+    return [*words, "--schedule", str(directory / "small.json"), "--steps", "100000"]
 
 
 @pytest.mark.slow
