@@ -217,7 +217,7 @@ def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Pa
             program,
             tmp_path,
             f"sampler period_ns=1000000\nsample file={sensor}\nsample file={sensor}\n"
-            "idle id=0 duration_ns=60000000\n",
+            "idle id=0 duration_ns=1000000000\n",  # long: other programs may delay the signal
         )
     samples = parse_samples((tmp_path / "samples").read_text(), files=2)
     (window,) = results.windows
