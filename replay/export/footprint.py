@@ -17,7 +17,7 @@ from profiler.building.store_layout import StoreLayout
 # a compiler's output.
 _ACTION, _OPERATION, _SLOT, _KEPT, _SELECTION, _TABLE = 16, 16, 8, 12, 12, 20
 _SLOT_NUMBER = 2
-_PLAN, _PLAN_MEMORY = 104, 40
+_PLAN, _PLAN_MEMORY = 108, 40
 _WORD = _POINTER = 4
 
 EXECUTOR_BYTES = 512
