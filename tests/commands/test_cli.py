@@ -203,7 +203,7 @@ def test_budget_too_small_is_refused_with_smallest_budget(
 ) -> None:
     assert run("solve", "--graph", str(graph_file), "--ram-budget", "1KiB") == 5
     printed = capsys.readouterr().out
-    smallest = printed.partition("smallest feasible RAM budget is ")[2].split()[0]
+    smallest = printed.partition("smallest feasible RAM budget of whole layers is ")[2].split()[0]
     assert run("solve", "--graph", str(graph_file), "--ram-budget", smallest) == 0
     assert run("solve", "--graph", str(graph_file), "--ram-budget", str(int(smallest) - 1)) == 5
 
