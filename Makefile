@@ -15,8 +15,8 @@ demo: setup
 		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
-# Everything: the quick tests first, then emulated boards and slow tests, a module at a time. Many of
-# these wait, too.
+# Everything: the quick tests first, then emulated boards and slow tests, four modules at a time, since
+# some wait for time limits and boards.
 test: quick
 	$(RUN) -m pytest -n 4 --dist loadfile -m "emulated or slow"
 

@@ -267,9 +267,9 @@ class DeviceDescription(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether tensors may be packed, in place, while replays page them to the board's storage.
+        """Whether replays may leave out zeros of the tensors that they page.
 
-        With DMA, ops run beside a transfer, and may read the tensor meanwhile.
+        They do so in the tensor's own memory. With DMA, an op beside the transfer might read it.
         """
         storage = self.storage
         return storage is not None and not storage.dma and storage.mtd_partition is None

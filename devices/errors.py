@@ -107,9 +107,15 @@ class MeasurementInvalid(JoulewrightError):
 
 
 class NoScheduleFound(JoulewrightError):
-    """No schedule was found in time, or in the orders that were searched; there may be one."""
+    """No schedule was found in time; there may be one."""
 
     exit_code = ExitCode.NO_SOLUTION
+
+
+class OrdersExhausted(JoulewrightError):
+    """No schedule fits in the orders that were searched; there may be one in others."""
+
+    exit_code = ExitCode.EXHAUSTED
 
 
 class Infeasible(JoulewrightError):

@@ -279,9 +279,9 @@ class StorageCosts(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether tensors may be packed, in place, while they are paged.
+        """Whether transfers may leave out the tensors' zeros.
 
-        With DMA, ops run beside a transfer, and may read the tensor meanwhile.
+        They do so in the tensor's own memory. With DMA, an op beside the transfer might read it.
         """
         return not self.dma
 

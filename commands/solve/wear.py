@@ -1,4 +1,4 @@
-"""What steps of a schedule write to the board's storage, and how long it lasts."""
+"""Bytes that a step writes to the board's storage, and the years that the storage lasts."""
 
 from __future__ import annotations
 

@@ -16,13 +16,20 @@ was predicted within its interval. All rounds are kept::
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_yaml, read_yaml, write_atomically
-from devices.errors import Infeasible, InputError, MeasurementInvalid, NoScheduleFound
+from devices.errors import (
+    Infeasible,
+    InputError,
+    JoulewrightError,
+    MeasurementInvalid,
+    NoScheduleFound,
+    OrdersExhausted,
+)
 from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
 from devices.replay import ReplayReport
 from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
@@ -60,6 +67,13 @@ class Request:
     solver: SolverOptions
     rounds: int
     steps: int
+
+
+_FAILURES: Mapping[str, type[JoulewrightError]] = {
+    "infeasible": Infeasible,
+    "exhausted": OrdersExhausted,
+}
+"""What a search without a schedule ends in, by its status."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +132,7 @@ def tune(
     Raises:
         InputError: ``directory`` was begun with another profile.
         Infeasible: no schedule fits.
+        OrdersExhausted: none fits in the orders that were searched.
         NoScheduleFound: none was found in time.
         MeasurementInvalid: no watched step was undisturbed.
         JoulewrightError: solving or running failed.
@@ -221,8 +236,7 @@ def _solved(
     if not schedule.actions:
         asked = schedule.asked_ram_bytes
         left = "" if asked is None else f", which the firmware's records leave of {asked} bytes"
-        failure = Infeasible if schedule.status == "infeasible" else NoScheduleFound
-        raise failure(
+        raise _FAILURES.get(schedule.status, NoScheduleFound)(
             f"{graph.name}: {schedule.status.replace('_', ' ')} within"
             f" {schedule.budget.ram_bytes} bytes of RAM{left}; solve says what would do"
         )

@@ -325,9 +325,7 @@ def _packed(
     from replay.runs import written_bytes_a_step
 
     tensors, storage = tuple(packable(way.step)), description.storage
-    if not tensors or storage is None or not description.packs:
-        return ()
-    if not _can_page(description, profile):
+    if not tensors or storage is None or not (description.packs and profile.storage):
         return ()
     progress(f"counting zeros of {len(tensors)} tensors in {RUNS} runs")
     build = measured_build(profile)

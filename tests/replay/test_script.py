@@ -10,18 +10,10 @@ import pytest
 from devices.errors import RequestRefused
 from devices.plan import ExecutionPlan
 from profiler.building.sources import ONBOARD
-from profiler.script.writer import Settings
 from replay.running import script
 from replay.running.script import ReplayTarget, training_script
+from tests.profiler.run.test_measuring import SETTINGS
 
-SETTINGS = Settings(
-    min_window_s=0.02,
-    idle_s=0.1,
-    tail_s=0.0,
-    first_executions={},
-    sampler=None,
-    storage_place=None,
-)
 TARGET = ReplayTarget(0, ExecutionPlan("empty", 4, {}, (), ()), None, SETTINGS, is_firmware=False)
 
 
