@@ -21,6 +21,8 @@ CLUSTER_LIMIT_S = 15.0
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 
+_SENDER_LIMIT_S = 2.0
+
 
 class PoolError(InputError):
     """A cluster cannot be used; the message says how to make it usable."""
@@ -132,7 +134,12 @@ def lasting_pools() -> Iterator[Callable[[int], LastingPool]]:
 
 
 def _kill(executor: Any) -> None:
+    # A thread that sends tasks may be the last one that holds a semaphore. Where this process ended
+    # while the thread removed it, loky would report that it leaked.
+    sender = getattr(executor._call_queue, "_thread", None)
     executor.shutdown(wait=True, kill_workers=True)
+    if sender is not None:
+        sender.join(_SENDER_LIMIT_S)  # for ever if the killed workers left it before a full pipe
 
 
 def _local_executor(processes: int) -> Executor:

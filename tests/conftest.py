@@ -17,6 +17,7 @@ import yaml
 from hypothesis import settings
 
 from devices.description import CATALOG
+from devices.user_cache import user_cache
 from tests.support.boards.unmarked import NoEmulators
 from tests.support.compiling import share_compiled
 
@@ -46,6 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     # claims. The user of an SSH server reads files below TMPDIR.
     os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = locks.name
     Path(locks.name).chmod(0o755)
+    # The storage of this computer is a file below its home, for one program at a time. What was
+    # compiled stays where it is.
+    caches = user_cache().parent
+    os.environ["XDG_CACHE_HOME"] = str(caches)
+    caches.mkdir(parents=True, exist_ok=True)
+    home = TemporaryDirectory(prefix="joulewright-tests-", dir=caches)
+    config.add_cleanup(home.cleanup)
+    os.environ["HOME"] = home.name
 
 
 @pytest.hookimpl(wrapper=True)

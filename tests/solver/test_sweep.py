@@ -516,6 +516,37 @@ def test_ctrl_c_while_a_pool_begins_leaves_no_process_and_no_semaphore(moment: s
         wait_until(lambda: not marked(mark))
 
 
+ENDED_MEANWHILE = """
+import sys
+import threading
+import time
+from solver.pools import local_pool
+
+def late(*words):
+    feed(*words)
+    time.sleep(0.1)
+
+def slowly(name):
+    unlink(name)
+    if threading.current_thread() is not threading.main_thread():
+        time.sleep(0.5)
+
+with local_pool(1) as pool:
+    synchronize = sys.modules["loky.backend.synchronize"]
+    unlink, synchronize.sem_unlink = synchronize.sem_unlink, slowly
+    queues = sys.modules["loky.backend.queues"]
+    feed, queues.Queue._feed = queues.Queue._feed, staticmethod(late)
+    print(pool.submit(pow, 2, 3).result())
+time.sleep(0.2)
+"""
+
+
+def test_a_process_does_not_end_while_a_thread_of_its_pool_removes_semaphores() -> None:
+    pipe = subprocess.PIPE
+    with started_as_by_a_shell("-c", ENDED_MEANWHILE, stdout=pipe, stderr=pipe) as (process, _):
+        assert process.communicate(timeout=60) == ("8\n", "")
+
+
 def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doomed(Executor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
