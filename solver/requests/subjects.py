@@ -162,7 +162,8 @@ def read_budget(
     """Convert the budget to bytes and seconds.
 
     ``kept`` is the step with nothing recomputed or paged. If no RAM budget is given, it is the RAM
-    available on the profile's board, which is said.
+    available on the profile's board, which is said. So is what a share is a share of: the schedule
+    may be one of a step in slices or with codecs, whose peak differs.
 
     Raises:
         QuantityError: A budget or deadline cannot be parsed.
@@ -170,6 +171,11 @@ def read_budget(
     deadline_s = None if words.deadline is None else parse_deadline_s(words.deadline, kept.time_s)
     if words.ram is not None:
         ram_bytes = parse_ram_bytes(words.ram, kept.peak_bytes)
+        if words.ram.strip().endswith("%"):
+            say(
+                f"RAM budget: {size(ram_bytes)}, {words.ram.strip()} of the {size(kept.peak_bytes)}"
+                " of the step with nothing recomputed, paged, sliced or packed by solve"
+            )
     else:
         assert profile is not None, "a graph without a profile needs a RAM budget"
         ram_bytes = _board_ram_bytes(profile, say)
