@@ -25,7 +25,7 @@ from tests.support.progress import ignore
 if TYPE_CHECKING:
     from tests.support.boards.ground_truth import Harness
 
-_BUILDS = ("firmware", "lab")
+_BUILDS = ("firmware", "kernels", "lab")
 _MONITOR_LIMIT_S = 10.0
 _PATIENCE_S = 1.0
 
