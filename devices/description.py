@@ -267,9 +267,9 @@ class DeviceDescription(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether replays may leave out zeros of the tensors that they page.
+        """Whether a replay may page a tensor without its zeros.
 
-        They do so in the tensor's own memory. With DMA, an op beside the transfer might read it.
+        They are left out in the tensor's own memory. With DMA, an op might read it meanwhile.
         """
         storage = self.storage
         return storage is not None and not storage.dma and storage.mtd_partition is None

@@ -279,9 +279,9 @@ class StorageCosts(StrictModel):
 
     @property
     def packs(self) -> bool:
-        """Whether transfers may leave out the tensors' zeros.
+        """Whether a transfer may leave out the zeros of its tensor.
 
-        They do so in the tensor's own memory. With DMA, an op beside the transfer might read it.
+        They are left out in the tensor's own memory. With DMA, an op might read it meanwhile.
         """
         return not self.dma
 

@@ -139,7 +139,7 @@ def _kill(executor: Any) -> None:
     sender = getattr(executor._call_queue, "_thread", None)
     executor.shutdown(wait=True, kill_workers=True)
     if sender is not None:
-        sender.join(_SENDER_LIMIT_S)  # for ever if the killed workers left it before a full pipe
+        sender.join(_SENDER_LIMIT_S)  # it never ends if it waits for a killed worker to read
 
 
 def _local_executor(processes: int) -> Executor:

@@ -73,7 +73,7 @@ _FAILURES: Mapping[str, type[JoulewrightError]] = {
     "infeasible": Infeasible,
     "exhausted": OrdersExhausted,
 }
-"""What a search without a schedule ends in, by its status."""
+"""Error after a search that found no schedule, by the status of its result."""
 
 
 @dataclass(frozen=True)

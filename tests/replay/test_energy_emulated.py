@@ -25,6 +25,7 @@ from profiler.building.toolchain import HarnessBuilder
 from replay.energy.activities import activity_energies
 from replay.energy.together import steps_together
 from replay.reporting.timing import ScheduledActions
+from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
 from tests.support.boards.emulated import SharedBoards
 from tests.support.progress import ignore
@@ -35,6 +36,8 @@ DESCRIPTION = load_description("emulated-a72")
 STEPS = 100
 STEP_S = 30e-3
 _KERNEL_S = 10e-3
+_LATE_S = 1.5 * STEP_S
+_TRIES = 3
 
 # An instruction takes a nanosecond, and a round two of them.
 _KERNELS = """
@@ -93,6 +96,11 @@ def plan() -> ExecutionPlan:
     )
 
 
+def median_s(run: ReplayRecord) -> float:
+    """Median time of a step."""
+    return float(np.median([step.time_s for step in run.steps]))
+
+
 def test_operations_shorter_than_a_reading_draw_the_powers_of_the_sensor(
     shared_boards: SharedBoards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,10 +115,15 @@ def test_operations_shorter_than_a_reading_draw_the_powers_of_the_sensor(
         open_replay(DESCRIPTION, list(SPECS.values()), lambda _: [plan()], ignore) as session,
     ):
         batch = {"x": np.zeros(16, dtype=np.float32)}
-        runs = [
-            session.run(0, {}, [batch], steps=STEPS, watched=watched, expected_step_s=STEP_S)
-            for watched in (True, False)
-        ]
+
+        def run(*, watched: bool) -> ReplayRecord:
+            return session.run(0, {}, [batch], steps=STEPS, watched=watched, expected_step_s=STEP_S)
+
+        # On a busy computer readings are late, and no interval knows: the quickest run counts.
+        tries = [run(watched=True)]
+        while median_s(tries[-1]) > _LATE_S and len(tries) < _TRIES:
+            tries.append(run(watched=True))
+        runs = [min(tries, key=median_s), run(watched=False)]
     # A kernel that sleeps looks like one that other programs interrupt.
     watched, timed = (
         replace(run, elapsed_s=tuple(step.time_s for step in run.steps)) for run in runs
@@ -134,10 +147,8 @@ def test_operations_shorter_than_a_reading_draw_the_powers_of_the_sensor(
         )
         half_w = (energy.power_w.high - energy.power_w.low) / 2
         assert half_w < 0.15 * low_w, energy
-        # Three times the half of a 95 % interval. Where this computer is so busy that sleep takes
-        # twice as long, readings are late, too, and no interval knows that: one power was 2.2
-        # halves off.
-        assert low_w - 3 * half_w <= energy.power_w.median <= high_w + 3 * half_w, energy
+        # Twice the half of a 95 % interval: one sound power in thousands lies farther away.
+        assert low_w - 2 * half_w <= energy.power_w.median <= high_w + 2 * half_w, energy
     together = steps_together(timed)
     assert together.steps == STEPS
     # Sleeping takes a different time in each run.

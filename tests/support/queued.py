@@ -1,4 +1,4 @@
-"""How long a piece of work was kept from the processors by other programs."""
+"""Count the time in which work was ready to run while other programs had the processors."""
 
 from __future__ import annotations
 
