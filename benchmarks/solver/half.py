@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, get_args
 
+from pydantic import TypeAdapter
+
 from benchmarks.machine import solver_versions
 from benchmarks.pages import Page, Table
 from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.solver.command import CommandRun, run_solve
 from devices.documents.readable import si
+from devices.quantities import Slices, StatedSlices
 from networks.kinds import Place
 from networks.models import model_names
 
@@ -46,10 +49,12 @@ everything, two threads.
 command holds for whole layers in any order, that of the second for whole layers and for the slices
 that it offers. A ratio of energies below 1 is a better schedule, one of bounds above 1 a tighter
 bound. Where nothing is offered, both commands do the same, and the row shows how much the same
-search differs from run to run.
+search differs from run to run. Without a schedule of whole layers there is nothing to compare.
 """
 # Two searches of the same problem are equal up to the gap within which they are proven.
 _EQUAL = 1e-3
+
+_SLICES: TypeAdapter[Slices] = TypeAdapter(StatedSlices)
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,17 @@ class Row:
         return ways
 
     @property
+    def is_comparable(self) -> bool:
+        """Whether both commands found a schedule."""
+        return max(_energy_j(self.without), _energy_j(self.with_slices)) < inf
+
+    @property
     def energy_ratio(self) -> float:
-        return _ratio(_energy_j(self.with_slices), _energy_j(self.without))
+        return _energy_j(self.with_slices) / _energy_j(self.without)
 
     @property
     def bound_ratio(self) -> float:
-        return _ratio(self._bound_with_j, _bound_j(self.without))
+        return self._bound_with_j / _bound_j(self.without)
 
     @property
     def time_ratio(self) -> float:
@@ -86,22 +96,19 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        offered = [str(way["slices"]) for way in self.ways if "slices" in way]
+        offered = [_readable(way["slices"]) for way in self.ways if "slices" in way]
         best = min(self.ways, key=lambda way: way.get("energy_j") or inf, default={})
+        kept = _readable(best["slices"]) if "slices" in best else "none"
+        ratios = (
+            (f"{self.energy_ratio:.4f}", f"{self.bound_ratio:.4f}", f"{self.time_ratio:.2f}")
+            if self.is_comparable
+            else ("–", "–", "–")
+        )
         return (
-            self.network,
-            self.home,
-            ", ".join(offered) or "none",
-            str(best.get("slices", "none")),
-            _joules(_energy_j(self.without)),
-            _joules(_energy_j(self.with_slices)),
-            f"{self.energy_ratio:.4f}",
-            _joules(_bound_j(self.without)),
-            _joules(self._bound_with_j),
-            f"{self.bound_ratio:.4f}",
-            self.without.time,
-            self.with_slices.time,
-            f"{self.time_ratio:.2f}",
+            *(self.network, self.home, ", ".join(offered) or "none", kept),
+            *(_joules(_energy_j(self.without)), _joules(_energy_j(self.with_slices)), ratios[0]),
+            *(_joules(_bound_j(self.without)), _joules(self._bound_with_j), ratios[1]),
+            *(self.without.time, self.with_slices.time, ratios[2]),
         )
 
 
@@ -133,16 +140,18 @@ def _rows(limit_s: float, only: str) -> Iterator[Row]:
 
 def _note(rows: Sequence[Row]) -> str:
     offered = [row for row in rows if row.ways]
-    if not offered:
-        return "Slices are offered in no row."
-    worse = [row for row in offered if row.energy_ratio > 1 + _EQUAL]
-    looser = [row for row in offered if row.bound_ratio < 1 - _EQUAL]
-    times = [row.time_ratio for row in offered]
+    compared = [row for row in offered if row.is_comparable]
+    if not compared:
+        return "Slices are offered in no row in which whole layers have a schedule."
+    worse = [row for row in compared if row.energy_ratio > 1 + _EQUAL]
+    looser = [row for row in compared if row.bound_ratio < 1 - _EQUAL]
+    times = [row.time_ratio for row in compared]
     return (
-        f"Slices are offered in {len(offered)} of {len(rows)} rows. There the schedule is worse by"
-        f" more than 0.1 % in {len(worse)}, the bound looser by more than 0.1 % in {len(looser)},"
-        f" and the command takes {statistics.median(times):.2f} times as long (median), at most"
-        f" {max(times):.2f} times."
+        f"Slices are offered in {len(offered)} of {len(rows)} rows; in {len(compared)} of these,"
+        " whole layers have a schedule, too. There the schedule is worse by more than 0.1 % in"
+        f" {len(worse)}, the bound looser by more than 0.1 % in {len(looser)}, and the command"
+        f" takes {statistics.median(times):.2f} times as long (median), at most {max(times):.2f}"
+        " times."
     )
 
 
@@ -155,8 +164,8 @@ def _bound_j(run: CommandRun) -> float:
     return float((run.schedule or {}).get("any_order_bound_j", 0.0))
 
 
-def _ratio(one: float, other: float) -> float:
-    return 1.0 if one == other else one / other if other else inf
+def _readable(stated: int | str) -> str:
+    return str(_SLICES.validate_python(stated))
 
 
 def _joules(energy_j: float) -> str:
