@@ -255,8 +255,8 @@ def test_command_shares_the_limit_among_its_phases_and_says_which_it_is_in(
     write_json(tmp_path / "graph.json", ODD_GRAPHS[name](_OPS))
     words = ["--ram-budget", "70%", "--time-limit", str(_LIMIT_S), "--baselines"]
     out, err = within(_LIMIT_S, lambda: solved(words, capsys))
-    reading, budget, *phases = err.splitlines()
-    assert reading == "reading graph.json"
+    # What is read is named where that takes more than half a second.
+    budget, *phases = (line for line in err.splitlines() if line != "reading graph.json")
     assert budget.startswith("RAM budget: ")
     assert "starting schedules" in phases[0]
     assert len(json.loads(out)["baselines"]) == len(BASELINES)
