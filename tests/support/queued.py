@@ -38,7 +38,7 @@ def counting_queued() -> Iterator[Queued]:
     """Count for this thread while the context is open; the result is there after its end.
 
     Helpers that end meanwhile count. Another process watches: a thread would take turns with this
-    one at the interpreter's lock, and on a busy computer each turn waits for a processor.
+    one at the interpreter's lock, and on a busy computer each turn may wait for a processor.
     """
     queued = Queued()
     command = [sys.executable, __file__, str(os.getpid())]
