@@ -66,6 +66,20 @@ def test_the_moments_of_a_step_by_pencil_and_paper() -> None:
     assert result.bytes_written_to_storage == 6
 
 
+def test_a_replay_is_found_again_for_the_same_objects_only() -> None:
+    first, steps = two_layers(), _KEEP
+    dearer = [one.model_copy(update={"energy_j": one.energy_j + 1}) for one in first.ops]
+    second = first.model_copy(update={"ops": tuple(dearer)})
+    assert replay(first, steps) is replay(first, steps)
+    assert replay(second, steps).energy_j == replay(first, steps).energy_j + len(dearer)
+    assert replay(first, steps, "activations").peak_bytes < replay(first, steps).peak_bytes
+    changed = list(steps)
+    replay(first, changed)
+    del changed[-1]
+    with pytest.raises(RefereeError, match="'g' is still in RAM"):
+        replay(first, changed)
+
+
 def test_a_recomputation_is_marked_and_costs_again() -> None:
     schedule = actions(
         "compute conv; compute relu; compute linear; free r; compute conv; free x; compute relu;"
