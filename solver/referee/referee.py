@@ -27,8 +27,7 @@ from solver.referee.clock import Clock
 
 # Share of a sum of times by which it may differ when it is added up in another order.
 _ROUNDING = 1e-12
-# Most replays kept for calls with the same objects: a solve asks for that of a schedule several
-# times, and each takes a fifth of a second for a graph of 10,000 ops.
+# Most replays kept: a solve asks for that of the same schedule several times.
 _MOST_KEPT = 4
 _Immutable = TypeVar("_Immutable")
 
@@ -136,8 +135,8 @@ def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "al
         covers: Tensors that count as RAM.
 
     Returns:
-        The replay, one :class:`Moment` for each action. The last few are kept, and found again by
-        the graph and the tuple of actions themselves, which nothing can change.
+        The replay, one :class:`Moment` for each action. A call with the same graph object and the
+        same tuple as one of the last few gets that replay: nothing can change either of them.
 
     Raises:
         RefereeError: An action violates the semantics of ``schedule/2``.
@@ -148,7 +147,7 @@ def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "al
 
 
 class _Itself(Generic[_Immutable]):
-    """An immutable object, equal to no other one: comparing two schedules takes as long as one."""
+    """An immutable object, equal only to itself: no call compares thousands of actions."""
 
     def __init__(self, it: _Immutable) -> None:
         self.it = it
