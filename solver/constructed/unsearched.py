@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from solver.problem.graph import CostedGraph
+from solver.problem.kept import kept
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
+# Most schedules kept: a solve asks for that of the same graph several times.
+_MOST_KEPT = 4
 
+
+@kept(_MOST_KEPT)
 def keep_everything(graph: CostedGraph) -> tuple[Action, ...]:
     """Build the schedule that recomputes and pages nothing by choice.
 

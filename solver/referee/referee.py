@@ -15,13 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Generic, TypeVar
 
 from devices.errors import Defect
 from solver.options import Coverage
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.kept import kept
 from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.clock import Clock
 
@@ -29,7 +28,6 @@ from solver.referee.clock import Clock
 _ROUNDING = 1e-12
 # Most replays kept: a solve asks for that of the same schedule several times.
 _MOST_KEPT = 4
-_Immutable = TypeVar("_Immutable")
 
 
 class RefereeError(Defect):
@@ -142,28 +140,8 @@ def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "al
         RefereeError: An action violates the semantics of ``schedule/2``.
     """
     if isinstance(actions, tuple):
-        return _kept_replay(_Itself(graph), _Itself(actions), covers)
+        return _kept_replay(graph, actions, covers)
     return _replay(graph, actions, covers)
-
-
-class _Itself(Generic[_Immutable]):
-    """An immutable object, equal only to itself: no call compares thousands of actions."""
-
-    def __init__(self, it: _Immutable) -> None:
-        self.it = it
-
-    def __hash__(self) -> int:
-        return id(self.it)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.it is self.it
-
-
-@lru_cache(_MOST_KEPT)
-def _kept_replay(
-    graph: _Itself[CostedGraph], actions: _Itself[tuple[Action, ...]], covers: Coverage
-) -> Replay:
-    return _replay(graph.it, actions.it, covers)
 
 
 def _replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage) -> Replay:
@@ -179,6 +157,9 @@ def _replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage) -> 
         peak_action=peak_action,
         bytes_written_to_storage=board.bytes_written,
     )
+
+
+_kept_replay = kept(_MOST_KEPT)(_replay)
 
 
 def verify(graph: CostedGraph, actions: Sequence[Action], budget: Budget) -> Replay:

@@ -23,6 +23,8 @@ DRAWS_SEED = 0
 _TIME_LIMIT_S = 300.0
 # Time after the limit for searches that are about to end; others are dropped.
 _GRACE_S = 1.0
+# Longest time between two reports of progress.
+_REPORT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,13 @@ def assess(
     try:
         while True:
             remaining_s = started + time_limit_s - time.monotonic()
-            while remaining_s > 0 and len(running) < pool.width():
+            while remaining_s > search.shortest_s and len(running) < pool.width():
                 if (task := search.next_task()) is None:
                     break
                 running[task.submit(pool, remaining_s)] = task
             if not running or remaining_s <= -_GRACE_S:
                 break
-            done, _ = wait(running, 1.0, FIRST_COMPLETED)
+            done, _ = wait(running, min(_REPORT_S, remaining_s + _GRACE_S), FIRST_COMPLETED)
             for future in done:
                 search.take(running.pop(future), future.result())
             on_progress(search.progress(time.monotonic() - started))

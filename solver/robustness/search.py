@@ -9,6 +9,8 @@ a lower bound is proven. The searches are, in this order:
 3. Single draws, first those in which it is undecided whether the schedule of least energy is good
    enough. A schedule found for one draw is evaluated in all of them.
 
+A search with less time than checking its result takes is not begun: it would end late with nothing.
+
 With a deadline, a schedule that is in time at the mean costs may be late in too many draws. The
 mean costs are then searched again with a deadline shortened by that excess. The schedule of least
 time is searched first: a draw in which it is late is not searched.
@@ -30,6 +32,7 @@ from solver.problem.schedule import Schedule
 from solver.referee.referee import RefereeError, verify
 from solver.robustness.draws import CostDraws, FloatArray
 from solver.robustness.evaluation import Evaluation
+from solver.solving.reserve import checks_s
 from solver.solving.solving import solve_graph
 
 TOLERANCE = 0.01
@@ -98,7 +101,7 @@ class DrawSearch:
     """Chooses the next search and records results.
 
     ``least`` is the row in ``evaluation`` of the schedule of least energy at the stated costs;
-    ``solved`` is the number of draws searched.
+    ``solved`` is the number of draws searched; ``shortest_s`` is the least time for a search.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class DrawSearch:
         self.schedule = schedule
         self.draws = draws
         self._time_limit_s = time_limit_s
+        self.shortest_s = checks_s(draws.items.graph, schedule.budget.covers)
         self._options = replace(options, threads=1, gap=max(_GAP, options.gap))
         self._deadline_s = schedule.budget.deadline_s
         self.evaluation = Evaluation(draws, schedule.budget)
@@ -183,7 +187,13 @@ class DrawSearch:
         deadline_s: float | None,
         part: float,
     ) -> DrawTask | None:
-        """A task, or None if no known schedule is in time: such costs may be infeasible."""
+        """A task, or None if no known schedule is in time: such costs may be infeasible.
+
+        None, too, if its part of the time is too short.
+        """
+        limit_s = part * self._time_limit_s
+        if limit_s < self.shortest_s:
+            return None
         start = self.evaluation.best_at(energy_j, time_s, deadline_s)
         if start is None:
             return None
@@ -194,7 +204,7 @@ class DrawSearch:
             energy_j,
             time_s,
             deadline_s,
-            part * self._time_limit_s,
+            limit_s,
             self._options,
             self._certified,
         )

@@ -10,7 +10,7 @@ from solver.problem.graph import CostedGraph
 from solver.referee.referee import replay
 
 # Checking and writing a schedule takes as long as this many replays of the step.
-_REPLAYS = 6
+_REPLAYS = 12
 
 
 def checks_s(graph: CostedGraph, covers: Coverage) -> float:
@@ -18,6 +18,7 @@ def checks_s(graph: CostedGraph, covers: Coverage) -> float:
 
     They are estimated from one replay. Less time than that is not enough for any method.
     """
+    actions = list(keep_everything(graph))  # a list: no kept replay is found for it
     began = time.monotonic()
-    replay(graph, keep_everything(graph), covers)
+    replay(graph, actions, covers)
     return _REPLAYS * (time.monotonic() - began)

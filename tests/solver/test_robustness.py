@@ -217,6 +217,22 @@ def test_better_schedule_found_for_a_draw_is_taken() -> None:
     assert found.least_energy.energy_j < poor.energy_j
 
 
+@pytest.mark.parametrize(("limit_s", "searches"), [(30.0, False), (60.0, True)])
+def test_no_search_begins_with_less_time_than_checking_its_result_takes(
+    limit_s: float, searches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.robustness.search.checks_s", lambda _graph, _covers: 10.0)
+    problem = two_to_bring_back()
+    schedule = solve_graph(problem, BUDGET, EXACT)
+    draws = draw_costs(problem, 2, seed=0)
+    with ThreadPoolExecutor(1) as executor:
+        found = assess(schedule, draws, 0, EXACT, Pool(executor, lambda: 1), limit_s)
+    # A quarter of the time for the mean costs; a tenth for single draws.
+    assert (found.robustness.schedules > 1) == searches
+    assert found.robustness.solved_draws == 0
+    assert found.robustness.draws == 2
+
+
 @pytest.mark.parametrize(
     ("outcomes", "counts"),
     [((None, None), True), (("confirmed", "confirmed"), True), (("confirmed", "undecided"), False)],
