@@ -33,10 +33,13 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 
 @pytest.fixture(scope="module", params=BOARDS)
-def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[Peer]:
+def board(
+    request: pytest.FixtureRequest, own_boards: None, libraries: dict[str, KernelLibrary]
+) -> Iterator[Peer]:
     """Each of the boards in turn.
 
-    There are never two at once, since one that waits under icount keeps a whole processor busy.
+    There are never two at once, and none while libraries are compiled, since one that waits under
+    icount keeps a whole processor busy.
     """
     yield from emulated(description_of(request.param))
 
