@@ -649,7 +649,7 @@ def test_a_network_that_is_too_large_for_a_board_ends_no_other() -> None:
 @pytest.mark.slow
 def test_a_killed_campaign_of_an_emulated_board_has_the_results_of_an_undisturbed_one() -> None:
     """The board takes the same time for the same step, so that all replays must agree."""
-    write(ON_BENCH, boards=["emulated-m4f"], methods=["keep-everything"])
+    write(ON_BENCH, boards=["emulated-m4f"], networks=["digits"], methods=["keep-everything"])
     ended_while_replaying(signal.SIGKILL)
     assert run("run", "tried.yaml") == 0
     (result,) = read_campaign(DIRECTORY).cells
