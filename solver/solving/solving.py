@@ -27,7 +27,7 @@ from solver.problem.schedule import (
 from solver.referee.referee import verify
 from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
-from solver.solving.auto import AutomaticSearch
+from solver.solving.auto.search import AutomaticSearch
 from solver.solving.certify import certify, certify_smallest
 from solver.solving.named import search_by_name
 from solver.solving.outcome import Outcome

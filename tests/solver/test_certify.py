@@ -23,7 +23,7 @@ from solver.problem.claims import Claims, needs_ram
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Certificate
-from solver.solving.auto import AutomaticSearch
+from solver.solving.auto.search import AutomaticSearch
 from solver.solving.certify import certify, certify_smallest
 from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph

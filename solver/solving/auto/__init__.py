@@ -1,0 +1,1 @@
+"""The default strategy: annealing for schedules, and proofs of bounds beside it."""

@@ -1,0 +1,158 @@
+"""Bounds for all schedules that an automatic search covers.
+
+An engine's proof that a known schedule refutes is a false one: every bound that came from an engine
+is dropped then.
+"""
+
+from __future__ import annotations
+
+import time
+from math import inf
+
+from solver.problem.claims import EVERY_SCHEDULE, Claim, Claims, Evidence, ScheduleClass
+from solver.problem.schedule import first_executions
+from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
+from solver.search.search import Ending
+from solver.search.states import search_states
+from solver.solving.auto.annealers import Annealers
+from solver.solving.auto.task import Task
+
+# Share of the requested gap to which the crossing program is solved.
+_CROSSING_GAP = 0.25
+# Longest search of all schedules of a small graph.
+_ALL_SCHEDULES_S = 3.0
+# Relative difference that rounding explains between a bound and the energy of a schedule.
+_ROUNDING = 1e-6
+
+
+class Bounds:
+    """What is claimed about all schedules of a task, or about those in the given order.
+
+    ``crossing`` is the search with the crossing program, once it has begun.
+    """
+
+    def __init__(self, task: Task, annealers: Annealers) -> None:
+        self._task = task
+        self._annealers = annealers
+        problem = task.problem
+        self.claims = Claims((Claim(problem.unavoidable_energy_j, problem.budget),))
+        self._sums = self.claims
+        self.crossing: CrossingSearch | None = None
+
+    def prove(self) -> Ending:
+        """Prove a bound with the crossing program, and by searching all schedules of a small graph.
+
+        Returns "infeasible", or "proven" or "spent" when no more can be proven.
+        """
+        if self._prove_in_any_order() == "infeasible":
+            return "infeasible"
+        return self._search_all()
+
+    def claim(self, least_j: float, by: Evidence, covers: ScheduleClass | None = None) -> None:
+        """Claim a bound for all schedules that are searched, or for those of a class."""
+        covers = self._searched if covers is None else covers
+        self.add(Claim(least_j, self._task.problem.budget, covers, by))
+        self._task.search.bound = self.best.least_j
+
+    def add(self, *claims: Claim) -> None:
+        """Add claims that were proven elsewhere."""
+        self.claims = self.claims.also(*claims)
+
+    @property
+    def best(self) -> Claim:
+        """The best finite bound on the schedules that are searched."""
+        return self.claims.finite.about(self._task.problem.budget, self._searched)
+
+    @property
+    def _searched(self) -> ScheduleClass:
+        """The class that the search covers: all schedules, or those in the given order."""
+        if self._task.order_kept == "any":
+            return EVERY_SCHEDULE
+        return ScheduleClass(self._task.problem.graph.order)
+
+    def _prove_in_any_order(self, *, presolve: bool = True) -> Ending:
+        """Prove a bound with the crossing program; again without presolve after a false proof.
+
+        Returns "infeasible", or "proven" when the crossing program can prove no more.
+        """
+        began = time.monotonic()
+        options, search = self._task.options, self._task.search
+        kept = self._task.order_kept
+        threads = max(1, options.threads - len(self._annealers))
+        self.crossing = CrossingSearch(
+            self._task.problem, kept, options.engine, threads, presolve=presolve
+        )
+        crossing = self.crossing.crossing
+        for news in self.crossing.run(_CROSSING_GAP * options.gap, self._task.deadline):
+            self._annealers.take()
+            match news:
+                case NoSchedule() if search.actions is None:
+                    self.claim(inf, news.proof)
+                    return "infeasible" if self._is_confirmed() else "proven"
+                case NoSchedule():
+                    self._report_fault("called a problem infeasible that has a schedule")
+                    return self._prove_in_any_order(presolve=False) if presolve else "proven"
+                case Proven() if self._is_refuted(news.bound_j):
+                    self._report_fault("proved a bound above the energy of a schedule")
+                    return self._prove_in_any_order(presolve=False) if presolve else "proven"
+                case Proven():
+                    self.claim(news.bound_j, news.proof or "costs")
+                case Sketch():
+                    self._annealers.offer_sketch(news.makes)
+            search.report()
+            if search.proven:
+                break
+        size = len(crossing.program.cost)
+        self._task.chosen.append(
+            f"the crossing program ({size} columns, memory at {len(crossing.moments)} ops) for a"
+            f" bound on {'any' if kept == 'any' else 'the given'} order:"
+            f" {time.monotonic() - began:.1f} s"
+        )
+        return "proven"
+
+    def _search_all(self) -> Ending:
+        """Search all schedules of a small graph. "spent" if the graph is too large for that."""
+        search = self._task.search
+        if search.proven:
+            return "proven"
+        began = time.monotonic()
+        kept = self._task.order_kept
+        until = min(self._task.deadline, began + _ALL_SCHEDULES_S)
+        result = search_states(self._task.problem, "energy", order=kept, deadline=until)
+        if result is None:
+            return "spent"
+        self._task.chosen.append(
+            f"all schedules in {'any' if kept == 'any' else 'the given'} order were searched:"
+            f" {time.monotonic() - began:.1f} s"
+        )
+        if result.actions is None or result.value is None:
+            self.claim(inf, "exhaustion")
+            return "infeasible"
+        search.offer(result.actions)
+        if self._is_refuted(search.bound or 0.0):
+            self._report_fault("proved a bound above the energy of a schedule")
+        self.claim(result.value, "exhaustion")
+        return "proven"
+
+    # --- false proofs ---------------------------------------------------------------------------
+
+    def _is_refuted(self, bound_j: float) -> bool:
+        """Whether the known schedule needs less than a bound that should hold for it."""
+        actions, value_j = self._task.search.actions, self._task.search.value
+        if actions is None or value_j is None or bound_j <= value_j * (1 + _ROUNDING):
+            return False
+        in_any_order = self._task.order_kept == "any"
+        return in_any_order or first_executions(actions) == self._task.problem.graph.order
+
+    def _is_confirmed(self) -> bool:
+        """Confirm for a small graph that no schedule exists; drop the claim if one is found."""
+        if self._search_all() == "infeasible" or self._task.search.actions is None:
+            return True
+        self._report_fault("called a problem infeasible that has a schedule")
+        return False
+
+    def _report_fault(self, what: str) -> None:
+        """Note a false proof of the engine, and forget every bound that came from it."""
+        self._task.notes.append(f"the engine {what}; its proofs were discarded")
+        self.claims = self._sums
+        self._task.search.bound = self.claims.about(self._task.problem.budget).least_j
