@@ -1,39 +1,30 @@
 """Watch a network's training step on its board, in several sittings, for the costs in its places.
 
-The step runs as it is, where it fits into RAM, and as schedules with less RAM: those recompute, and
-put other ops before each op. A microcontroller whose RAM the step exceeds runs schedules only. A
-Linux board also runs one that pages, for what a transfer costs within a step.
+Each sitting runs the step in one of several ways (:mod:`replay.costs.ways`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import BuildFailed, MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
+from replay.costs.kept_sittings import KeptSittings
 from replay.costs.refine import measured_build
+from replay.costs.ways import Way, can_page, may_page_besides, one_that_pages, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from devices.description import DeviceDescription
-    from devices.operation import OpSpec
-    from devices.plan import ExecutionPlan
-    from networks.kinds import Place
-    from networks.training.step import TrainingStep
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
-    from solver.problem.graph import CostedGraph
-    from solver.problem.schedule import Schedule
 
 Progress = Callable[[str], None]
 
@@ -45,58 +36,6 @@ FEWEST_STEPS = 3
 
 LIMIT_S = 120.0
 """Predicted seconds of all watched steps, beyond which there are fewer steps, then sittings."""
-
-_SHARES = (0.7, 0.4)
-"""RAM of the schedules that are watched beside the whole step, as shares of its peak."""
-
-_SHARES_OF_BOARD = (0.95, 0.8)
-"""RAM of the schedules that are watched in its place, as shares of the board's.
-
-A plan in the firmware of a microcontroller leaves a little less than the profiler's firmware does.
-"""
-
-_SHARES_THAT_PAGE = (0.5, 0.7, 0.9, 0.97, 0.99)
-"""RAM of one more schedule on a Linux board, which pages and recomputes nothing: the smallest of
-these shares of the peak whose transfers the write budget allows."""
-
-_SOLVE_S = 5.0
-
-# Hexadecimal digits of the key of kept sittings.
-_DIGITS = 8
-
-
-@dataclass(frozen=True)
-class _Way:
-    """One way to run the step: a schedule, or the step as it is (None)."""
-
-    step: TrainingStep
-    graph: CostedGraph
-    schedule: Schedule | None
-
-    def plan(self, workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
-        from replay.lowering.lowering import lower, unscheduled
-
-        if self.schedule is None:
-            return unscheduled(self.step, workspace_bytes)
-        return lower(self.step, self.graph, self.schedule, workspace_bytes)
-
-    @property
-    def words(self) -> str:
-        if self.schedule is None:
-            return "unscheduled"
-        paging = ", paging" if self.written_bytes else ""
-        return f"{self.schedule.budget.ram_bytes} bytes of RAM{paging}"
-
-    @property
-    def written_bytes(self) -> int:
-        """Bytes that a step writes to storage, without copies after it."""
-        return 0 if self.schedule is None else self.schedule.bytes_written_to_storage or 0
-
-    @property
-    def time_s(self) -> float:
-        if self.schedule is None or self.schedule.time_s is None:
-            return sum(op.time_s for op in self.graph.ops)
-        return self.schedule.time_s
 
 
 @dataclass(frozen=True)
@@ -113,54 +52,6 @@ class _Extent:
             return self.steps
         allowed = self.written_bytes // (self.sittings * written_bytes_a_step)
         return 0 if allowed < FEWEST_STEPS else min(self.steps, allowed)
-
-
-@dataclass(frozen=True)
-class _KeptSittings:
-    """Sittings of one network that are kept in a directory.
-
-    Each is a file of its own, written as a whole when the sitting is over.
-
-    Attributes:
-        directory: the directory, which exists.
-        key: digits that stand for the network, the profiled costs, and the steps of a sitting.
-    """
-
-    directory: Path
-    key: str
-
-    @classmethod
-    def of(
-        cls, directory: Path, network: ProfiledNetwork, profile: DeviceProfile, asked: str
-    ) -> _KeptSittings:
-        """The sittings of a network in a directory.
-
-        Args:
-            directory: the directory.
-            network: the network whose step is watched.
-            profile: costs of its operations by themselves; sittings beside others do not count.
-            asked: what else distinguishes one watch from another.
-        """
-        costs = (cost.model_dump_json() for cost in profile.operations)
-        question = "\n".join([network.model_dump_json(), str(profile.build), asked, *costs])
-        return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
-
-    def find(self, way: str, number: int) -> WatchedSitting | None:
-        """A finished sitting; None if there is none.
-
-        Raises:
-            DocumentError: its file is damaged.
-        """
-        file = self._file(way, number)
-        return read_json(file, WatchedSitting) if file.exists() else None
-
-    def keep(self, way: str, number: int, sitting: WatchedSitting) -> None:
-        """Write a finished sitting."""
-        write_atomically(self._file(way, number), dump_json(sitting))
-
-    def _file(self, way: str, number: int) -> Path:
-        words = re.sub(r"\W+", "-", way)
-        return self.directory / f"{self.key}.{words}.{number}.json"
 
 
 def watch_step(
@@ -199,20 +90,20 @@ def watch_step(
         ReplayFailed: a step failed on the board.
         JoulewrightError: opening the board or the meter failed.
     """
-    can_page = _can_page(description, profile)
-    ways = _ways(network, profile, can_page, progress)
+    pages = can_page(description, profile)
+    ways = ways_to_run(network, profile, pages, progress)
     if not ways:
         raise MeasurementInvalid(
             f"{description.name}: no schedule of {network.model} was found within"
             f" {profile.board.usable_bytes} bytes of RAM"
         )
-    if can_page and _may_page_besides(description):
+    if pages and may_page_besides(description):
         count = len(ways) + 1
         steps = FEWEST_STEPS * -(-SITTINGS // count)
         # Half: what a step writes is copied after it, in part.
         most_bytes = storage_budget_bytes // count // steps // 2
         if not any(0 < way.written_bytes <= most_bytes for way in ways):
-            ways += _that_pages(ways[0], most_bytes, progress)
+            ways += one_that_pages(ways[0], most_bytes, progress)
     sittings: list[WatchedSitting] = []
     # A microcontroller has room for one plan.
     groups = [[way] for way in ways] if description.firmware is not None else [ways]
@@ -227,7 +118,7 @@ def watch_step(
     kept = None
     if directory is not None:
         asked = f"{steps} {rounds} {first_seed}"
-        kept = _KeptSittings.of(directory, network, profile, asked)
+        kept = KeptSittings.of(directory, network, profile, asked)
     refused: RequestRefused | None = None
     for group in groups:
         seed = first_seed
@@ -258,11 +149,11 @@ def watch_step(
 
 def _sittings(
     description: DeviceDescription,
-    ways: Sequence[_Way],
+    ways: Sequence[Way],
     extent: _Extent,
     profile: DeviceProfile,
     first_seed: int,
-    kept: _KeptSittings | None,
+    kept: KeptSittings | None,
     progress: Progress,
 ) -> list[WatchedSitting]:
     from replay.running.opening import open_replay
@@ -308,7 +199,7 @@ def _sittings(
 
 def _packed(
     description: DeviceDescription,
-    way: _Way,
+    way: Way,
     most_bytes: int,
     profile: DeviceProfile,
     first_seed: int,
@@ -355,7 +246,7 @@ def _packed(
         return ()
 
 
-def _watched(session: ReplaySession, index: int, way: _Way, steps: int, seed: int) -> ReplayRecord:
+def _watched(session: ReplaySession, index: int, way: Way, steps: int, seed: int) -> ReplayRecord:
     """Run watched steps in a process of their own."""
     from networks.data import generated_batches
     from networks.training.initial import initial_values
@@ -369,96 +260,3 @@ def _watched(session: ReplaySession, index: int, way: _Way, steps: int, seed: in
         watched=True,
         expected_step_s=way.time_s,
     )
-
-
-def _can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
-    """Whether transfers have costs, and replays page to the board's storage."""
-    storage = description.storage
-    return profile.storage is not None and storage is not None and storage.mtd_partition is None
-
-
-def _may_page_besides(description: DeviceDescription) -> bool:
-    """Whether a schedule that pages may be watched although others fit without paging.
-
-    It may not on flash that is erased, which wears, nor on a microcontroller, which would have to
-    be flashed once more.
-    """
-    storage = description.storage
-    return description.firmware is None and (storage is None or storage.erase_block_bytes is None)
-
-
-def _that_pages(known: _Way, most_bytes: int, progress: Progress) -> Iterator[_Way]:
-    """A schedule that pages, for what a transfer costs within a step. It writes at most
-    ``most_bytes`` a step."""
-    from solver.constructed import keep_everything
-    from solver.options import SolverOptions
-    from solver.problem.schedule import Budget
-    from solver.referee.referee import replay
-    from solver.solving.solving import solve_graph
-
-    step, graph = known.step, known.graph
-    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
-    for share in _SHARES_THAT_PAGE:
-        progress(f"solving for {int(share * peak_bytes)} bytes of RAM with paging")
-        schedule = solve_graph(
-            graph,
-            Budget(ram_bytes=int(share * peak_bytes), rematerialization=False),
-            SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
-            with_advice=False,
-        )
-        way = _Way(step, graph, schedule)
-        if 0 < way.written_bytes <= most_bytes:
-            yield way
-            return
-
-
-def _ways(
-    network: ProfiledNetwork, profile: DeviceProfile, can_page: bool, progress: Progress
-) -> list[_Way]:
-    """Ways to run the step in the board's RAM, with parameters in storage only if they must be."""
-    from networks.models import step_of
-
-    homes: tuple[Place, ...] = ("ram", "storage") if can_page else ("ram",)
-    for home in homes:
-        if ways := _ways_of(step_of(network, home), profile, can_page, progress):
-            return ways
-    return []
-
-
-def _ways_of(
-    step: TrainingStep, profile: DeviceProfile, can_page: bool, progress: Progress
-) -> list[_Way]:
-    from replay.lowering.lowering import unscheduled
-    from solver.constructed import keep_everything
-    from solver.costing.costing import cost_graph
-    from solver.options import SolverOptions
-    from solver.problem.schedule import Budget
-    from solver.referee.referee import replay
-    from solver.solving.solving import solve_graph
-
-    graph = cost_graph(step, profile).graph
-    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
-    workspace = {
-        op.spec: cost.workspace_bytes for op, cost in zip(step.ops, graph.ops, strict=True)
-    }
-    usable_bytes = profile.board.usable_bytes
-    ways = []
-    if unscheduled(step, workspace).arena_bytes <= usable_bytes and step.parameters_in == "ram":
-        ways.append(_Way(step, graph, None))
-        budgets = [int(share * peak_bytes) for share in _SHARES]
-    else:
-        budgets = [int(share * min(usable_bytes, peak_bytes)) for share in _SHARES_OF_BOARD]
-    for budget_bytes in budgets:
-        progress(f"solving for {budget_bytes} bytes of RAM")
-        # Transfers only where nothing else fits: they wear the storage.
-        for paging in (False, True) if can_page else (False,):
-            schedule = solve_graph(
-                graph,
-                Budget(ram_bytes=budget_bytes, paging=paging),
-                SolverOptions(time_limit_s=_SOLVE_S, gap=0.01),
-                with_advice=False,
-            )
-            if schedule.actions:
-                ways.append(_Way(step, graph, schedule))
-                break
-    return ways

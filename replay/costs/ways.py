@@ -1,0 +1,172 @@
+"""Ways to watch a network's training step: as it is, and as schedules with less RAM.
+
+A microcontroller whose RAM the step exceeds runs schedules only. Schedules recompute, and put other
+ops before each op. A Linux board also runs one that pages, for what a transfer costs within a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.operation import OpSpec
+    from devices.plan import ExecutionPlan
+    from devices.profile import DeviceProfile, ProfiledNetwork
+    from networks.kinds import Place
+    from networks.training.step import TrainingStep
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
+
+_SHARES = (0.7, 0.4)
+"""RAM of the schedules that are watched beside the whole step, as shares of its peak."""
+
+_SHARES_OF_BOARD = (0.95, 0.8)
+"""RAM of the schedules that are watched in its place, as shares of the board's.
+
+A plan in the firmware of a microcontroller leaves a little less than the profiler's firmware does.
+"""
+
+_SHARES_THAT_PAGE = (0.5, 0.7, 0.9, 0.97, 0.99)
+"""RAM of one more schedule on a Linux board, which pages and recomputes nothing: the smallest of
+these shares of the peak whose transfers the write budget allows."""
+
+_SOLVE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run the step: a schedule, or the step as it is (None)."""
+
+    step: TrainingStep
+    graph: CostedGraph
+    schedule: Schedule | None
+
+    def plan(self, workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
+        """The plan for a board whose operations take this workspace."""
+        from replay.lowering.lowering import lower, unscheduled
+
+        if self.schedule is None:
+            return unscheduled(self.step, workspace_bytes)
+        return lower(self.step, self.graph, self.schedule, workspace_bytes)
+
+    @property
+    def words(self) -> str:
+        """The way in words, for a report and for the name of a file."""
+        if self.schedule is None:
+            return "unscheduled"
+        paging = ", paging" if self.written_bytes else ""
+        return f"{self.schedule.budget.ram_bytes} bytes of RAM{paging}"
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes that a step writes to storage, without copies after it."""
+        return 0 if self.schedule is None else self.schedule.bytes_written_to_storage or 0
+
+    @property
+    def time_s(self) -> float:
+        """Predicted seconds of a step."""
+        if self.schedule is None or self.schedule.time_s is None:
+            return sum(op.time_s for op in self.graph.ops)
+        return self.schedule.time_s
+
+
+def can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
+    """Whether transfers have costs, and replays page to the board's storage."""
+    storage = description.storage
+    return profile.storage is not None and storage is not None and storage.mtd_partition is None
+
+
+def may_page_besides(description: DeviceDescription) -> bool:
+    """Whether a schedule that pages may be watched although others fit without paging.
+
+    It may not on flash that is erased, which wears, nor on a microcontroller, which would have to
+    be flashed once more.
+    """
+    storage = description.storage
+    return description.firmware is None and (storage is None or storage.erase_block_bytes is None)
+
+
+def one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]) -> Iterator[Way]:
+    """A schedule that pages, for what a transfer costs within a step. It writes at most
+    ``most_bytes`` a step."""
+    from solver.constructed import keep_everything
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
+
+    step, graph = known.step, known.graph
+    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    for share in _SHARES_THAT_PAGE:
+        progress(f"solving for {int(share * peak_bytes)} bytes of RAM with paging")
+        schedule = solve_graph(
+            graph,
+            Budget(ram_bytes=int(share * peak_bytes), rematerialization=False),
+            SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
+            with_advice=False,
+        )
+        way = Way(step, graph, schedule)
+        if 0 < way.written_bytes <= most_bytes:
+            yield way
+            return
+
+
+def ways_to_run(
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    pages: bool,
+    progress: Callable[[str], None],
+) -> list[Way]:
+    """Ways to run the step in the board's RAM, with parameters in storage only if they must be.
+
+    ``pages`` says whether schedules may page.
+    """
+    from networks.models import step_of
+
+    homes: tuple[Place, ...] = ("ram", "storage") if pages else ("ram",)
+    for home in homes:
+        if ways := _ways_of(step_of(network, home), profile, pages, progress):
+            return ways
+    return []
+
+
+def _ways_of(
+    step: TrainingStep, profile: DeviceProfile, pages: bool, progress: Callable[[str], None]
+) -> list[Way]:
+    from replay.lowering.lowering import unscheduled
+    from solver.constructed import keep_everything
+    from solver.costing.costing import cost_graph
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
+
+    graph = cost_graph(step, profile).graph
+    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    workspace = {
+        op.spec: cost.workspace_bytes for op, cost in zip(step.ops, graph.ops, strict=True)
+    }
+    usable_bytes = profile.board.usable_bytes
+    ways = []
+    if unscheduled(step, workspace).arena_bytes <= usable_bytes and step.parameters_in == "ram":
+        ways.append(Way(step, graph, None))
+        budgets = [int(share * peak_bytes) for share in _SHARES]
+    else:
+        budgets = [int(share * min(usable_bytes, peak_bytes)) for share in _SHARES_OF_BOARD]
+    for budget_bytes in budgets:
+        progress(f"solving for {budget_bytes} bytes of RAM")
+        # Transfers only where nothing else fits: they wear the storage.
+        for paging in (False, True) if pages else (False,):
+            schedule = solve_graph(
+                graph,
+                Budget(ram_bytes=budget_bytes, paging=paging),
+                SolverOptions(time_limit_s=_SOLVE_S, gap=0.01),
+                with_advice=False,
+            )
+            if schedule.actions:
+                ways.append(Way(step, graph, schedule))
+                break
+    return ways
