@@ -14,7 +14,6 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, EndedBy, PageIn, PageOut, Schedule
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import verify
-from solver.solving import auto
 from solver.solving.solving import solve_graph
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import hard_problem, tight, training_chain, two_layers
@@ -134,7 +133,7 @@ def test_a_time_limit_that_was_not_reached_is_not_named() -> None:
 
 @pytest.mark.slow
 def test_search_that_runs_out_of_methods_records_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "MOST_OPS", 0)
+    monkeypatch.setattr("solver.solving.auto.search.MOST_OPS", 0)
     problem, budget = hard_problem()
     schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1, addresses=False))
     assert (schedule.status, schedule.ended_by) == ("feasible", None)
