@@ -74,7 +74,7 @@ class Row:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether the command found a schedule both without and with slices."""
+        """Whether the command found a schedule of whole layers, and one of slices."""
         return max(_energy_j(self.without), _energy_j(self.with_slices)) < inf
 
     @property

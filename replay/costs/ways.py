@@ -74,7 +74,7 @@ class Way:
 
 
 def can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
-    """Whether transfers have costs, and replays page to the board's storage."""
+    """Whether the profile has costs of transfers, and replays can page to the board's storage."""
     storage = description.storage
     return profile.storage is not None and storage is not None and storage.mtd_partition is None
 

@@ -4,41 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import ParamSpec, TypeVar
+from typing import Generic, TypeVar, TypeVarTuple
 
-_Parameters = ParamSpec("_Parameters")
+_Arguments = TypeVarTuple("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def kept(most: int) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+def kept(
+    most: int,
+) -> Callable[[Callable[[*_Arguments], _Result]], Callable[[*_Arguments], _Result]]:
     """Keep the last ``most`` results of a function of immutable objects.
 
     A call with the very same objects gets the kept result. Equal ones do not: comparing thousands
     of ops or actions would take as long as many of these functions.
     """
 
-    def decorated(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    def decorated(
+        function: Callable[[*_Arguments], _Result],
+    ) -> Callable[[*_Arguments], _Result]:
         @lru_cache(most)
-        def found(*args: _Itself) -> _Result:
-            return function(*(arg.it for arg in args))  # type: ignore[arg-type, call-arg]
+        def found(same: _Same[*_Arguments]) -> _Result:
+            return function(*same.objects)
 
         @wraps(function)
-        def wrapper(*args: _Parameters.args, **named: _Parameters.kwargs) -> _Result:
-            return found(*map(_Itself, args)) if not named else function(*args, **named)
+        def wrapper(*objects: *_Arguments) -> _Result:
+            return found(_Same(*objects))
 
         return wrapper
 
     return decorated
 
 
-class _Itself:
-    """An immutable object, equal only to itself."""
+class _Same(Generic[*_Arguments]):
+    """Immutable objects; equal only to the very same ones."""
 
-    def __init__(self, it: object) -> None:
-        self.it = it
+    def __init__(self, *objects: *_Arguments) -> None:
+        self.objects = objects
 
     def __hash__(self) -> int:
-        return id(self.it)
+        return hash(tuple(map(id, self.objects)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and other.it is self.it
+        return isinstance(other, _Same) and [*map(id, self.objects)] == [*map(id, other.objects)]

@@ -116,7 +116,7 @@ def trained_head() -> TrainingStep:
     ],
 )
 def test_a_microcontroller_pages_the_rows_of_its_batch(device: str, in_ram: TrainingStep) -> None:
-    """Of the second run, frozen values are those that the first one has left."""
+    """A second run uses the frozen values that the first one has left in storage."""
     step = with_parameters_in_storage(in_ram)
 
     def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:

@@ -26,7 +26,7 @@ _ROUNDING = 1e-6
 
 
 class Bounds:
-    """What is claimed about all schedules of a task, or about those in the given order.
+    """Bounds on the energy of all schedules of a task, or of those in the given order.
 
     ``crossing`` is the search with the crossing program, once it has begun.
     """
@@ -137,7 +137,7 @@ class Bounds:
     # --- false proofs ---------------------------------------------------------------------------
 
     def _is_refuted(self, bound_j: float) -> bool:
-        """Whether the known schedule needs less than a bound that should hold for it."""
+        """Whether the best schedule is one that the bound covers, and needs less."""
         actions, value_j = self._task.search.actions, self._task.search.value
         if actions is None or value_j is None or bound_j <= value_j * (1 + _ROUNDING):
             return False

@@ -1,4 +1,4 @@
-"""What the parts of an automatic search share."""
+"""The task of an automatic search, which annealing, bounds and the order of methods share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Task:
 
     @property
     def order_matters(self) -> bool:
-        """Whether the best schedule has another order than the graph."""
+        """Whether the best schedule computes ops in another order than the graph's."""
         actions = self.search.actions
         return actions is not None and first_executions(actions) != self.problem.graph.order
 
