@@ -171,6 +171,8 @@ class Sitting(StrictModel):
 
     ``page_in`` and ``page_out`` have two figures for each transfer of the schedule: the seconds
     that its law, fitted to transfers by themselves, gives, and those in a step (median over steps).
+    ``power_factor`` is the energy of a step over that of its actions by themselves (median over
+    steps); absent if no energy was measured.
     """
 
     schedule: str
@@ -178,6 +180,7 @@ class Sitting(StrictModel):
     measured: str
     page_in: tuple[tuple[Positive, NonNegative], ...] = ()
     page_out: tuple[tuple[Positive, NonNegative], ...] = ()
+    power_factor: NonNegative | None = None
 
 
 class PackedTensor(StrictModel):

@@ -79,7 +79,7 @@ class _Network:
         measured = {}
         for op in step.ops:
             spec = op.spec.costed_as
-            place = profile.place.get((op.name, op.spec.key))
+            place = profile.place.get((op.name, spec.key))
             alone = profile.by_spec[spec].isolated(profile.cost_basis)
             measured[op.name] = alone.time_s.median if place is None else place.time_s.median
         return cls(profile, step, measured)

@@ -247,6 +247,11 @@ class TrainingStep:
         return tuple(dict.fromkeys(spec.costed_as for spec in self.distinct_specs))
 
     @cached_property
+    def cost_keys(self) -> Mapping[str, str]:
+        """Key of the operation whose cost is that of an op, by the op's name."""
+        return {op.name: op.spec.costed_as.key for op in self.ops}
+
+    @cached_property
     def parameter_count(self) -> int:
         """Number of trained numbers that the step reads, without running statistics."""
         return sum(

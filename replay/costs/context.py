@@ -40,27 +40,22 @@ from devices.profile import (
 from devices.quantities import NonNegative
 from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.statistics import later_intervals, median_interval
+from profiler.statistics import later_intervals
 from replay.costs.power import power_factors, power_in_context, product
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
 FEWEST_SITTINGS = 3
 
-_SEED = 0
-
 
 class WatchedSitting(StrictModel):
     """Seconds of one execution of each op in one sitting.
 
     Transfers of packed tensors are left out, since they also pack.
-
-    ``power_factors`` are the energies of its steps over those of their actions by themselves.
     """
 
     record: Sitting
     op_s: Mapping[str, NonNegative]
-    power_factors: tuple[NonNegative, ...] = ()
 
     @classmethod
     def of(
@@ -102,6 +97,7 @@ class WatchedSitting(StrictModel):
             )
 
         storage = _by_themselves(profile.storage)
+        factors = power_factors(plan, steps, profile)
         return cls(
             record=Sitting(
                 schedule=schedule,
@@ -113,9 +109,9 @@ class WatchedSitting(StrictModel):
                 page_out=()
                 if storage is None
                 else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
+                power_factor=statistics.median(factors) if factors else None,
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
-            power_factors=power_factors(plan, steps, profile),
         )
 
 
@@ -132,7 +128,7 @@ def step_costs(
     Args:
         profile: costs of the operations by themselves, for their power.
         network: the network whose step was watched.
-        keys: key of the operation of each op.
+        keys: key of the operation that each op has its cost from.
         sittings: the sittings; each executed every op.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
@@ -141,8 +137,9 @@ def step_costs(
     ops = [op for op in keys if all(op in sitting.op_s for sitting in sittings)]
     values = [[*earlier.get(op, ()), *(sitting.op_s[op] for sitting in sittings)] for op in ops]
     operations = {operation.op: operation for operation in profile.operations}
-    factors = [factor for sitting in sittings for factor in sitting.power_factors]
-    in_steps = median_interval(factors, _SEED) if factors else None
+    records = (*(() if before is None else before.sittings), *(each.record for each in sittings))
+    factors = [each.power_factor for each in records if each.power_factor is not None]
+    (in_steps,) = later_intervals([factors]) if factors else (None,)
     power: PowerInContext | None = None
     places = []
     for op, own, time_s in zip(ops, values, later_intervals(values), strict=True):
@@ -163,9 +160,9 @@ def step_costs(
         )
     return StepCosts(
         network=network,
-        sittings=(*(() if before is None else before.sittings), *(s.record for s in sittings)),
+        sittings=records,
         power=power,
-        correlation=_correlation(values),
+        correlation=_correlation(values, 0.0 if before is None else before.correlation),
         places=tuple(places),
         packed=packed or (() if before is None else before.packed),
     )
@@ -220,15 +217,17 @@ def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
     return storage.model_copy(update={"read": read, "write": write})
 
 
-def _correlation(values: Sequence[Sequence[float]]) -> float:
-    """Mean correlation of two ops over sittings, weighted by their spreads; 0 if none is known.
+def _correlation(values: Sequence[Sequence[float]], known: float) -> float:
+    """Mean correlation of two ops over sittings, weighted by their spreads.
 
-    The variance of a sum is (1 - ρ) Σσ² + ρ (Σσ)², which is solved for ρ.
+    It is that of the ops with the most sittings, and what is ``known`` of it where they are too
+    few. The variance of a sum is (1 - ρ) Σσ² + ρ (Σσ)², which is solved for ρ.
     """
-    counts = {len(own) for own in values}
-    if len(counts) != 1 or counts.pop() < FEWEST_SITTINGS:
-        return 0.0
-    table = np.array(values)
+    most = max(map(len, values), default=0)
+    longest = [own for own in values if len(own) == most]
+    if most < FEWEST_SITTINGS or len(longest) == 1:
+        return known
+    table = np.array(longest)
     apart = float(table.var(axis=1, ddof=1).sum())
     together = float(table.std(axis=1, ddof=1).sum()) ** 2
     if together <= apart:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Hexadecimal digits of the key of kept sittings.
 _DIGITS = 8
+# What a sitting's file holds; those of other numbers are measured again.
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class KeptSittings:
             asked: what else distinguishes one watch from another.
         """
         costs = (cost.model_dump_json() for cost in profile.operations)
-        question = "\n".join([network.model_dump_json(), str(profile.build), asked, *costs])
+        stated = (str(_FORMAT), network.model_dump_json(), str(profile.build), asked)
+        question = "\n".join([*stated, *costs])
         return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
 
     def find(self, way: str, number: int) -> WatchedSitting | None:

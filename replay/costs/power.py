@@ -103,8 +103,8 @@ def _powers_by_themselves(plan: ExecutionPlan, profile: DeviceProfile) -> list[f
     for action in plan.actions:
         cost: tuple[float, float | None] = (0.0, None)
         match action.does:
-            case Compute(spec=spec) if spec.key in operations:
-                isolated = operations[spec.key].isolated(profile.cost_basis)
+            case Compute(spec=spec) if spec.costed_as.key in operations:
+                isolated = operations[spec.costed_as.key].isolated(profile.cost_basis)
                 energy_j = isolated.energy_j
                 cost = isolated.time_s.median, None if energy_j is None else energy_j.median
             case PageIn(block=block) if storage is not None:

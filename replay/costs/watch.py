@@ -140,11 +140,10 @@ def watch_step(
             f"{description.name}: {len(sittings)} sittings of {network.model} were undisturbed,"
             f" {FEWEST_SITTINGS} are needed"
         )
-    keys = {op.name: op.spec.key for op in ways[0].step.ops}
     packed: tuple[PackedTensor, ...] = ()
     if counts_zeros:
         packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
-    return step_costs(profile, network, keys, sittings, packed=packed)
+    return step_costs(profile, network, ways[0].step.cost_keys, sittings, packed=packed)
 
 
 def _sittings(

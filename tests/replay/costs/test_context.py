@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import DeviceProfile, ProfiledNetwork, Sitting, StepCosts
+from devices.quantities import Slices
 from devices.replay import MeasuredStep, Span
+from networks.models import build_model
 from replay.costs.context import (
     FEWEST_SITTINGS,
     WatchedSitting,
@@ -22,6 +24,7 @@ from replay.costs.context import (
     with_step_costs,
 )
 from replay.running.measured import ReplayRecord
+from solver.costing.costing import cost_graph
 from solver.problem.graph import CostedGraph, Op, Tensor
 from tests.support.graphs.profiles import made_up_profile
 
@@ -42,9 +45,9 @@ def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
     return MeasuredStep(math.fsum(times_s), energy_j, spans)
 
 
-def sitting(op_s: dict[str, float], power_factors: tuple[float, ...] = ()) -> WatchedSitting:
-    record = Sitting(schedule="chain", steps=10, measured=WHEN)
-    return WatchedSitting(record=record, op_s=op_s, power_factors=power_factors)
+def sitting(op_s: dict[str, float], power_factor: float | None = None) -> WatchedSitting:
+    record = Sitting(schedule="chain", steps=10, measured=WHEN, power_factor=power_factor)
+    return WatchedSitting(record=record, op_s=op_s)
 
 
 def costs_of(
@@ -195,6 +198,16 @@ def test_places_that_never_differ_have_no_correlation() -> None:
     assert [place.time_s.high for place in found.places] == pytest.approx([1e-3, 2e-3], rel=1e-4)
 
 
+def test_an_op_that_was_watched_less_often_leaves_the_correlation_as_it_is() -> None:
+    drawn = simulated(0, 9, common=0.9)
+    first = costs_of([own[:8] for own in drawn])
+    without = first.model_copy(update={"places": first.places[1:]})
+    found = costs_of([own[8:] for own in drawn], before=without)
+    assert [len(place.sittings_s) for place in found.places] == [1] + [9] * 29
+    assert found.correlation == costs_of(drawn[1:]).correlation
+    assert found.correlation > 0.5
+
+
 def test_later_sittings_are_added_to_earlier_ones() -> None:
     drawn = np.array(simulated(0, 9, common=0.3))
     first = costs_of(drawn[:, :6].tolist())
@@ -216,7 +229,8 @@ def test_an_estimated_energy_is_nominal_power_times_time() -> None:
 def test_a_measured_energy_is_the_operations_power_scaled_to_the_steps() -> None:
     profile = made_up_profile([RELU, ADD], "measured")
     sittings = [
-        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 1e-6 * n}, (0.8, 0.84, 0.76)) for n in range(6)
+        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 1e-6 * n}, 0.8 + 0.02 * (n % 3 - 1))
+        for n in range(6)
     ]
     keys = {"f": RELU.key, "g": ADD.key}
     costs = step_costs(profile, NETWORK, keys, sittings)
@@ -227,6 +241,47 @@ def test_a_measured_energy_is_the_operations_power_scaled_to_the_steps() -> None
         assert place.energy_j is not None
         assert place.energy_j.median == pytest.approx(0.8 * own_w * place.time_s.median)
         assert place.energy_j.high / place.energy_j.median > place.time_s.high / place.time_s.median
+
+
+def test_the_power_of_a_step_differs_from_sitting_to_sitting() -> None:
+    """A later sitting's power is as far off as one sitting's, however many steps each has."""
+    profile = made_up_profile([RELU], "measured")
+    held = []
+    for seed in range(200):
+        factors = np.exp(0.1 * np.random.default_rng(seed).standard_normal(7))
+        sittings = [sitting({"f": 1e-3}, float(factor)) for factor in factors[:6]]
+        (place,) = step_costs(profile, NETWORK, {"f": RELU.key}, sittings).places
+        assert place.energy_j is not None
+        alone = profile.operations[0].cold
+        assert alone.energy_j is not None
+        power_w = factors[6] * alone.energy_j.median / alone.time_s.median
+        held.append(place.energy_j.low <= 1e-3 * power_w <= place.energy_j.high)
+    assert np.mean(held) >= 0.93
+
+
+def test_earlier_sittings_keep_their_power() -> None:
+    profile = made_up_profile([RELU], "measured")
+    keys = {"f": RELU.key}
+    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3}, 1.5)] * 5)
+    found = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})], before=first)
+    assert found.power == "scaled to the steps"
+    assert found.places[0].energy_j == first.places[0].energy_j
+
+
+def test_a_part_has_its_own_cost_in_its_place() -> None:
+    """Of parts of one size, one is measured by itself; each has a place of its own."""
+    step = build_model("resnet8", 1, "sgd", slices=Slices(56 << 10))
+    measured = {op.spec for op in step.ops} & set(step.costed_specs)
+    part = next(op.name for op in step.ops if op.spec not in measured)
+    profile = made_up_profile(step.costed_specs, "measured", 3.0)
+    op_s = {op.name: 5.0 if op.name == part else 1.0 for op in step.ops}
+    network = ProfiledNetwork(
+        model="resnet8", batch=1, optimizer="sgd", slices=step.slices and step.slices.stated
+    )
+    costs = step_costs(profile, network, step.cost_keys, [sitting(op_s)] * FEWEST_SITTINGS)
+    assert all(place.energy_j is not None for place in costs.places)
+    ops = cost_graph(step, with_step_costs(profile, costs)).graph.ops
+    assert {op.name: op.time_s for op in ops} == op_s
 
 
 def test_an_operation_that_was_not_measured_by_itself_has_no_energy() -> None:
