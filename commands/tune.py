@@ -138,7 +138,8 @@ def tune(options: TuneOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.profile import ProfiledNetwork
     from profiler.opening.boards import alone_with
-    from replay.costs.tune import Request, best_file
+    from replay.costs.request import Request
+    from replay.costs.tune import best_file
     from replay.costs.tune import tune as tuned_in_rounds
     from replay.runs import training_step_of
     from solver.constructed import keep_everything
@@ -219,13 +220,19 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
             [
                 f"{done.number}{' (best)' if done is found.best else ''}",
                 si(time_s.predicted.median, "s"),
-                si(time_s.measured.median, "s"),
+                si(done.measured_s, "s"),
                 "–" if time_s.difference is None else f"{100 * time_s.difference:+.1f} %",
                 f"{report.held_actions} of {len(report.actions)} ({_share(report)} of their time)",
                 energy,
             ]
         )
     console.table(rows, right=(1, 2, 3, 5))
+    best, deadline_s = found.best, found.rounds[0].run.schedule.budget.deadline_s
+    if deadline_s is not None and not best.kept_deadline:
+        console.say(
+            f"no round kept the deadline of {si(deadline_s, 's')}; the best took"
+            f" {si(best.measured_s, 's')}"
+        )
     if found.converged:
         console.result(
             "settled: the last round was predicted within its interval, and no schedule is better"

@@ -3,14 +3,16 @@
 Each round solves with the costs that the rounds before it have measured, and runs the schedule. The
 run is watched; it is one more sitting of the ops in their places (:mod:`replay.costs.context`), in
 the context that counts: that of the schedule. The rounds end when the schedule of the round before
-is as good as the best under the corrected costs, within the interval of its energy, and its time
-was predicted within its interval. All rounds are kept::
+is as good as the best under the corrected costs, within the interval of its energy, keeps the
+deadline under them, and its time was predicted within its interval. All rounds are kept::
 
+    request.json            what was asked; the rounds answer nothing else
     watching/               finished sittings of the step, until start.yaml is written
     start.yaml              the profile that the first round solves with
     round-1/                the files of a run: schedule, graph, report, trained values
     round-1/corrected.yaml  the profile after it; written last, so that its round is finished
-    best.json               the schedule that took the least energy when it was run; its graph
+    best.json               the schedule that took the least energy when it was run, of those that
+                            kept the deadline then; its graph
 """
 
 from __future__ import annotations
@@ -30,43 +32,18 @@ from devices.errors import (
     NoScheduleFound,
     OrdersExhausted,
 )
-from devices.profile import DeviceProfile, ProfiledNetwork, StepCosts
+from devices.profile import DeviceProfile, StepCosts
 from devices.replay import ReplayReport
 from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
+from replay.costs.request import ANOTHER_DIRECTORY, Request, keep_request, require_same_request
 from replay.directory import SCHEDULE, StoredRun
 
 if TYPE_CHECKING:
-    from devices.description import DeviceDescription
-    from networks.training.step import TrainingStep
-    from solver.options import SolverOptions
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Budget, Schedule
 
 _START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
 _WATCHING = "watching"
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to tune: a training step on a board under a budget, in at most ``rounds`` rounds.
-
-    Attributes:
-        description: the board.
-        network: the network of ``step``, as a profile states it.
-        step: its training step.
-        budget: limits of the schedules.
-        solver: options of each search.
-        rounds: most rounds.
-        steps: steps of each run.
-    """
-
-    description: DeviceDescription
-    network: ProfiledNetwork
-    step: TrainingStep
-    budget: Budget
-    solver: SolverOptions
-    rounds: int
-    steps: int
 
 
 _FAILURES: Mapping[str, type[JoulewrightError]] = {
@@ -99,6 +76,35 @@ class Round:
         figure = self.report.energy_j or self.report.time_s
         return figure.measured.median
 
+    @property
+    def measured_s(self) -> float:
+        """Measured seconds of a step."""
+        return self.report.time_s.measured.median
+
+    @property
+    def kept_deadline(self) -> bool:
+        """Whether a step took no longer than its deadline when it was run."""
+        deadline_s = self.run.schedule.budget.deadline_s
+        return deadline_s is None or self.measured_s <= deadline_s
+
+    def is_as_good_as(self, graph: CostedGraph, schedule: Schedule) -> bool:
+        """Whether this round was predicted, and a schedule improves on its own by noise at most.
+
+        Energies are compared under the corrected costs of ``graph``, under which its own schedule
+        must keep its deadline, too.
+        """
+        from replay.expectation import expected_step
+        from solver.referee.referee import replay
+
+        own = self.run.schedule
+        played = replay(graph, own.actions, own.budget.covers)
+        deadline_s = own.budget.deadline_s
+        is_late = deadline_s is not None and played.time_due_s(own.budget) > deadline_s
+        if is_late or not self.report.time_s.is_held:
+            return False
+        energy_j = expected_step(graph, schedule).energy_j
+        return played.energy_j - energy_j.median <= energy_j.high - energy_j.median
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -109,8 +115,14 @@ class Tuned:
 
     @property
     def best(self) -> Round:
-        """The round whose schedule took the least energy when it was run."""
-        return min(self.rounds, key=lambda each: each.measured_cost)
+        """The round whose schedule took the least energy when it was run, within its deadline.
+
+        If none kept it, the one that took the least time.
+        """
+        kept = [each for each in self.rounds if each.kept_deadline]
+        if not kept:
+            return min(self.rounds, key=lambda each: each.measured_s)
+        return min(kept, key=lambda each: each.measured_cost)
 
 
 def tune(
@@ -130,7 +142,7 @@ def tune(
         on_round: called with each finished round.
 
     Raises:
-        InputError: ``directory`` was begun with another profile.
+        InputError: ``directory`` was begun with another profile or for another request.
         Infeasible: no schedule fits.
         OrdersExhausted: none fits in the orders that were searched.
         NoScheduleFound: none was found in time.
@@ -144,7 +156,7 @@ def tune(
         kept = _finished(directory, number)
         if kept is None:
             graph, schedule = _solved(request, profile, rounds, progress)
-            if rounds and _is_settled(rounds[-1], graph, schedule):
+            if rounds and rounds[-1].is_as_good_as(graph, schedule):
                 return _ended(directory, rounds, converged=True)
             kept = _round(request, profile, graph, schedule, directory, number, progress)
         rounds.append(kept)
@@ -172,20 +184,22 @@ def _start(
     """The profile to begin with, with costs in places; that of an interrupted call if there is one.
 
     Raises:
-        InputError: the interrupted call began with another profile.
+        InputError: the interrupted call began with another profile, or for another request.
     """
     from replay.costs.watch import watch_step
 
     file = directory / _START
     if file.exists():
+        require_same_request(directory, request)
         begun = read_yaml(file, DeviceProfile)
         if begun.created != profile.created or begun.operations != profile.operations:
             raise InputError(
                 f"{directory}: was begun with another profile of {begun.name},"
                 f" created {begun.created}",
-                remedy="remove that directory, or name another one with --out",
+                remedy=ANOTHER_DIRECTORY,
             )
         return begun
+    keep_request(directory, request)
     if not any(costs.network == request.network for costs in profile.step_costs):
         kept = directory / _WATCHING
         kept.mkdir(parents=True, exist_ok=True)
@@ -243,22 +257,6 @@ def _solved(
     return graph, schedule
 
 
-def _is_settled(last: Round, graph: CostedGraph, schedule: Schedule) -> bool:
-    """Whether the last round was predicted, and no schedule improves on its own beyond the noise.
-
-    Energies are compared under the same, corrected costs.
-    """
-    from replay.expectation import expected_step
-    from solver.referee.referee import replay
-
-    before = last.run.schedule
-    if not last.report.time_s.is_held:
-        return False
-    energy_j = expected_step(graph, schedule).energy_j
-    kept_j = replay(graph, before.actions, before.budget.covers).energy_j
-    return kept_j - energy_j.median <= energy_j.high - energy_j.median
-
-
 def _round(
     request: Request,
     profile: DeviceProfile,
@@ -290,7 +288,7 @@ def _round(
     words = f"{schedule.budget.ram_bytes} bytes of RAM, round {number}"
     sitting = WatchedSitting.of(replayed.plan, steps, graph, profile, words)
     before = next(each for each in profile.step_costs if each.network == request.network)
-    keys = {op.name: op.spec.key for op in request.step.ops}
+    keys = request.step.cost_keys
     costs: StepCosts = step_costs(profile, request.network, keys, [sitting], before)
     corrected = with_step_costs(profile, costs)
     run = StoredRun(own, report, schedule, graph)

@@ -1,0 +1,141 @@
+"""Rounds of tuning: which one is the best, which one ends them, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.description import load_description
+from devices.documents.document import dump_yaml
+from devices.errors import InputError
+from devices.operation import OpSpec
+from devices.profile import ProfiledNetwork
+from networks.models import build_model
+from replay.costs.request import Request, keep_request
+from replay.costs.tune import Round, Tuned, tune
+from replay.directory import StoredRun
+from replay.expectation import expected_step
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from tests.support.graphs.profiles import made_up_profile
+from tests.support.onboard.replays import measured_step, paged_chain, report_of
+
+GRAPH, SCHEDULE = paged_chain()
+EXPECTED = expected_step(GRAPH, SCHEDULE)
+STEP_S = EXPECTED.time_s.median
+PROFILE = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+
+
+def within(deadline_s: float | None) -> Schedule:
+    budget = SCHEDULE.budget.model_copy(update={"deadline_s": deadline_s})
+    return SCHEDULE.model_copy(update={"budget": budget})
+
+
+def a_round(number: int, deadline_s: float | None, *, slower: float = 1.0, joules: float) -> Round:
+    """A round whose step took ``slower`` times its predicted time."""
+    step = measured_step(EXPECTED, factor=lambda _: slower)
+    report = report_of(GRAPH, within(deadline_s), [replace(step, energy_j=joules)])
+    run = StoredRun(Path(f"round-{number}"), report, within(deadline_s), GRAPH)
+    return Round(number, run, PROFILE)
+
+
+def test_the_best_round_took_the_least_energy() -> None:
+    rounds = (a_round(1, None, joules=3.0), a_round(2, None, slower=2.0, joules=2.0))
+    assert Tuned(rounds, converged=True).best.number == 2
+
+
+def test_the_best_round_kept_the_deadline() -> None:
+    deadline_s = 1.5 * STEP_S
+    late, in_time = (
+        a_round(1, deadline_s, slower=2.0, joules=2.0),
+        a_round(2, deadline_s, joules=3.0),
+    )
+    assert (late.kept_deadline, in_time.kept_deadline) == (False, True)
+    assert Tuned((late, in_time), converged=True).best.number == 2
+
+
+def test_where_none_kept_the_deadline_the_best_round_was_nearest_to_it() -> None:
+    later = a_round(1, STEP_S, slower=2.0, joules=2.0)
+    nearer = a_round(2, STEP_S, slower=1.2, joules=3.0)
+    assert Tuned((later, nearer), converged=False).best.number == 2
+
+
+def costlier(factor: float) -> CostedGraph:
+    """The graph with corrected costs: each op takes ``factor`` of its time and energy."""
+    ops = tuple(
+        op.model_copy(
+            update={
+                "time_s": factor * op.time_s,
+                "energy_j": factor * op.energy_j,
+                "time_s_interval": None,
+                "energy_j_interval": None,
+            }
+        )
+        for op in GRAPH.ops
+    )
+    return CostedGraph(name=GRAPH.name, ops=ops, tensors=GRAPH.tensors)
+
+
+@pytest.mark.parametrize(("factor", "ends"), [(1.0, True), (1.01, False)])
+def test_rounds_go_on_while_the_last_schedule_misses_its_deadline(
+    factor: float, ends: bool
+) -> None:
+    """Under the corrected costs, the same schedule is too late, whatever else is dearer."""
+    last = a_round(1, STEP_S * 1.001, joules=3.0)
+    assert last.is_as_good_as(costlier(factor), SCHEDULE) == ends
+
+
+def test_rounds_go_on_while_the_last_one_took_longer_than_predicted() -> None:
+    assert not a_round(1, None, slower=2.0, joules=3.0).is_as_good_as(GRAPH, SCHEDULE)
+
+
+def request(**changes: Any) -> Request:
+    asked = Request(
+        description=load_description("local"),
+        network=ProfiledNetwork(model="digits", batch=1, optimizer="sgd"),
+        step=build_model("digits", 1, "sgd", "ram"),
+        budget=Budget(ram_bytes=65536),
+        solver=SolverOptions(time_limit_s=1.0),
+        rounds=2,
+        steps=3,
+    )
+    return replace(asked, **changes)
+
+
+def begun(directory: Path) -> Callable[[Request], Tuned]:
+    """A directory in which rounds were begun; the function tunes there."""
+    keep_request(directory, request())
+    (directory / "start.yaml").write_text(dump_yaml(PROFILE))
+    return lambda asked: tune(asked, PROFILE, directory, lambda _: None, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"budget": Budget(ram_bytes=65536, deadline_s=0.5)}, "deadline_s was none and is 0.5"),
+        ({"budget": Budget(ram_bytes=65536, paging=False)}, "paging was True and is False"),
+        ({"step": build_model("digits", 1, "sgd", "storage")}, "parameters_in was ram"),
+        (
+            {"network": ProfiledNetwork(model="digits", batch=1, optimizer="adam")},
+            "optimizer was sgd and is adam",
+        ),
+    ],
+)
+def test_rounds_of_another_request_are_not_taken_for_an_answer(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words) as error:
+        begun(tmp_path / "tuned")(request(**changes))
+    assert "--out" in (error.value.remedy or "")
+
+
+def test_rounds_of_an_unknown_request_are_refused(tmp_path: Path) -> None:
+    resume = begun(tmp_path / "tuned")
+    (tmp_path / "tuned" / "request.json").unlink()
+    with pytest.raises(InputError, match="earlier release"):
+        resume(request())
