@@ -13,13 +13,16 @@ of cases. Neither draw consists of independent trials:
   a cluster.
 
 The two variances add up. They are stated as the number of independent trials with this variance;
-weights by time reduce that number likewise. The interval is Wilson's (1927) for this number.
+weights by time reduce that number likewise. The interval is Wilson's (1927) for this number, with
+Student's quantile for the degrees of freedom of the variance (Satterthwaite 1946): that between
+three sittings has two. A share of 0 or 1 has no variance of its own; the trials are taken to vary
+as if two more were held and two more were not (Agresti and Coull 1998).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,11 +125,12 @@ def coverage(groups: Sequence[CheckedGroup], weight: Weight | None = None) -> Co
         counted = [_Counted.of(group, None) for group in groups if group.figures]
     total = math.fsum(each.weights.sum() for each in counted)
     share = min(1.0, math.fsum(each.weight_of(each.held) for each in counted) / total)
-    effective = total**2 / math.fsum((each.weights**2).sum() for each in counted)
-    variance = math.fsum(each.variance(share) for each in counted) / total**2
-    if variance > 0.0:
-        effective = max(1.0, min(effective, share * (1.0 - share) / variance))
-    low, high = wilson(share, effective)
+    independent = total**2 / math.fsum((each.weights**2).sum() for each in counted)
+    likely = (share * independent + 2.0) / (independent + 4.0)
+    parts = [part for each in counted for part in each.variances(likely)]
+    variance = math.fsum(part.variance for part in parts) / total**2
+    effective = max(1.0, min(independent, likely * (1.0 - likely) / variance))
+    low, high = wilson(share, effective, _quantile(parts))
     return Coverage(
         trials=sum(len(figure.sittings_s) for group in groups for figure in group.figures),
         held=sum(int(each.held.sum()) for each in counted),
@@ -134,6 +138,14 @@ def coverage(groups: Sequence[CheckedGroup], weight: Weight | None = None) -> Co
         low=low,
         high=high,
     )
+
+
+@dataclass(frozen=True, order=True)
+class _Variance:
+    """A variance, and its degrees of freedom; infinitely many where it is not estimated."""
+
+    variance: float
+    freedom: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -167,18 +179,19 @@ class _Counted:
         """Weight of the trials that are held."""
         return float((self.weights * held).sum())
 
-    def variance(self, share: float) -> float:
-        """Variance of the weight that is held, for a share over all groups."""
+    def variances(self, share: float) -> Iterator[_Variance]:
+        """Variances of the weight that is held, which add up, for a share over all groups."""
         alone = share * (1.0 - share) * float((self.weights**2).sum())
         own_share = self.weight_of(self.held) / float(self.weights.sum() or 1.0)
         residuals = self.weights * (self.held - own_share)
-        check = max(alone, _of_a_sum(residuals.sum(axis=0)))
+        yield max(_Variance(alone), _of_a_sum(residuals.sum(axis=0)))
         if self.without:
             sums = np.array([self.weight_of(held) for held in self.without])
-            profile = (len(sums) - 1) ** 2 / len(sums) * float(sums.var(ddof=1))
+            count = len(sums)
+            yield _Variance((count - 1) ** 2 / count * float(sums.var(ddof=1)), count - 1)
         else:
-            profile = max(0.0, _of_a_sum(residuals.sum(axis=1)) - alone)
-        return check + profile
+            of_figures = _of_a_sum(residuals.sum(axis=1))
+            yield _Variance(max(0.0, of_figures.variance - alone), of_figures.freedom)
 
 
 def _held(intervals: Sequence[Interval], values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -187,14 +200,23 @@ def _held(intervals: Sequence[Interval], values: NDArray[np.float64]) -> NDArray
     return ((low <= values) & (values <= high)).astype(np.float64)
 
 
-def _of_a_sum(terms: NDArray[np.float64]) -> float:
+def _of_a_sum(terms: NDArray[np.float64]) -> _Variance:
     """Variance of a sum of independent terms, from their spread; 0 for a single term."""
-    return len(terms) * float(terms.var(ddof=1)) if len(terms) > 1 else 0.0
+    count = len(terms)
+    return _Variance(count * float(terms.var(ddof=1)), count - 1) if count > 1 else _Variance(0.0)
 
 
-def wilson(share: float, trials: float) -> tuple[float, float]:
-    """Wilson's 95 % interval of a proportion."""
-    z = _NORMAL_QUANTILE
+def _quantile(parts: Sequence[_Variance]) -> float:
+    """Student's quantile for a sum of estimated variances, with Satterthwaite's freedom."""
+    from scipy.special import stdtrit
+
+    total = math.fsum(part.variance for part in parts)
+    inverse = math.fsum((part.variance / total) ** 2 / part.freedom for part in parts)
+    return float(stdtrit(1.0 / inverse, (1.0 + CLAIM) / 2)) if inverse else _NORMAL_QUANTILE
+
+
+def wilson(share: float, trials: float, z: float = _NORMAL_QUANTILE) -> tuple[float, float]:
+    """Wilson's 95 % interval of a proportion; ``z`` is the quantile of its error."""
     centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
     half = (
         z / (1 + z**2 / trials) * math.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))

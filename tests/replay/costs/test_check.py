@@ -64,6 +64,28 @@ def test_a_board_that_is_slower_as_a_whole_says_less_about_its_intervals() -> No
     assert plainly(together)[2] > 0.95
 
 
+def test_a_share_of_all_trials_is_as_sure_as_their_number() -> None:
+    """One interval of the profile would be another without one sitting: no reason to doubt."""
+    figures = tuple(figure(1.0, 1.0, 1.0) for _ in range(100))
+    narrow = Interval(median=1.0, low=0.99, high=1.01)
+    shifted = (Interval(median=1.1, low=1.05, high=1.15), *[narrow] * 99)
+    found = coverage([CheckedGroup(figures, (shifted, *[(narrow,) * 100] * 8))])
+    assert found.share == 1.0
+    assert found.low > 0.9
+
+
+@pytest.mark.parametrize("sittings", [2, 3, 9])
+def test_a_board_that_varies_as_a_whole_is_seldom_accused(sittings: int) -> None:
+    draw = np.random.default_rng(sittings)
+    accused = []
+    for _ in range(300):
+        common, own = draw.standard_normal((1, sittings)), draw.standard_normal((40, sittings))
+        held_by_all = np.abs(common + 0.3 * own) < 1.959964 * math.hypot(1.0, 0.3)
+        figures = [figure(*np.where(held, 1.0, 2.0).tolist()) for held in held_by_all]
+        accused.append(coverage([CheckedGroup(tuple(figures))]).is_clearly_below_the_claim)
+    assert np.mean(accused) <= 0.05
+
+
 def checked(seed: int) -> CheckedGroup:
     """Figures of four families, whose members deviate alike, from 8 sittings, checked in 6."""
     draw = np.random.default_rng(seed)
