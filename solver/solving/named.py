@@ -16,7 +16,7 @@ from solver.formulations.scaled_costs import Objective
 from solver.options import SolverOptions
 from solver.problem.claims import Claim, Claims
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action
+from solver.problem.schedule import Action, first_executions
 from solver.retention.retention import search_retention
 from solver.search.search import Build, Ending, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
@@ -63,7 +63,8 @@ def search_by_name(
     build = _PROGRAMS.get(name, build_compact)
     search = Search(problem, "energy", options, on_progress, build, bound=least_j)
     for start in (keep_everything(problem.graph), *starts):
-        search.offer_if_valid(start)
+        if first_executions(start) == problem.graph.order:
+            search.offer_if_valid(start)
     ending: Ending = "proven" if search.proven else "infeasible"
     failures: tuple[str, ...] = ()
     if not search.proven and not problem.is_evidently_infeasible:
@@ -102,7 +103,7 @@ def search_by_name(
         rounds=search.rounds,
         build_s=search.build_s,
         notes=(*failures, *engine_notes(search.faults), *((_LATE,) if is_late else ())),
-    )
+    ).sound(options.gap)
 
 
 def _run(search: Search, deadline: float) -> Ending:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from solver.problem.claims import Claim, Claims
 from solver.problem.schedule import Action, Budget, Certificate, EndedBy
@@ -45,6 +46,19 @@ class Outcome:
         if self.actions is not None:
             return self.claims.of(self.budget, self.actions)
         return self.claims.none(self.budget) or self.claims.about(self.budget)
+
+    def sound(self, gap: float) -> Self:
+        """This result, ``proven`` only if its bound meets its schedule within a relative ``gap``.
+
+        A search may end with a proof about another order than that of the best schedule.
+        """
+        if self.actions is None or self.energy_j is None:
+            return self
+        if self.ending not in ("proven", "infeasible"):
+            return self
+        left_j = self.energy_j - self.stated.least_j
+        is_met = left_j <= (gap + _ROUNDING) * self.energy_j
+        return replace(self, ending="proven" if is_met else "spent")
 
     @property
     def is_refuted(self) -> bool:

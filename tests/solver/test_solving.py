@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from benchmarks.claims.oracle import Oracle
 from solver.constructed import keep_everything
-from solver.options import EngineName, SolverOptions
-from solver.problem.claims import OWN_ORDER
+from solver.options import EngineName, FormulationName, SolverOptions
+from solver.problem.claims import OWN_ORDER, Claim, Claims, ScheduleClass
 from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
 from solver.problem.schedule import (
     Action,
     Budget,
@@ -31,7 +32,8 @@ from solver.problem.schedule import (
 )
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay, verify
-from solver.search.search import Progress
+from solver.search.search import Ending, Progress
+from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph
 from tests.support.boards.processes import (
     VARIABLE,
@@ -592,3 +594,60 @@ def test_bound_for_an_order_refers_to_the_order_of_its_schedule(
         assert schedule.energy_bound_j == schedule.any_order_bound_j
     else:
         assert (OWN_ORDER in schedule.restrictions) == (not in_graph_order)
+
+
+def _two_orders() -> tuple[CostedGraph, Budget]:
+    """In the graph's order, a must be recomputed; in another one, nothing."""
+    problem = graph(
+        [
+            op("a", "in", "x", energy_j=1.0),
+            op("b", "in", "y", energy_j=0.5),
+            op("d", "y", "s", energy_j=1.0),
+            op("e", "x s", "out", energy_j=1.0),
+        ],
+        [
+            tensor("in", 1),
+            tensor("x", 10),
+            tensor("y", 100),
+            tensor("s", 1),
+            tensor("out", 1, persist="ram"),
+        ],
+    )
+    return problem, Budget(ram_bytes=105)
+
+
+@pytest.mark.parametrize("formulation", ["compact", "poet", "auto"])
+def test_a_start_in_another_order_is_not_proven_by_a_bound_for_the_graphs(
+    formulation: FormulationName,
+) -> None:
+    """The start takes 4 J; the least is 4.5 J in the graph's order, and 3.5 J in any."""
+    problem, budget = _two_orders()
+    order = [Compute(op=name) for name in "bdaeb"]
+    start = with_frees(problem, order)
+    assert replay(problem, start).energy_j == 4.0
+    options = SolverOptions(formulation=formulation, gap=0.0, threads=1, addresses=False)
+    schedule = solve_graph(problem, budget, options, starts=[start])
+    assert schedule.energy_j is not None
+    assert schedule.energy_bound_j is not None
+    assert schedule.energy_j == {"auto": 3.5}.get(formulation, 4.5)
+    assert (schedule.status == "optimal") == (schedule.energy_bound_j == schedule.energy_j)
+
+
+@pytest.mark.parametrize(("ending", "bound_j"), [("proven", 3.5), ("infeasible", 4.0)])
+def test_a_proof_counts_only_for_the_schedule_that_it_meets(ending: Ending, bound_j: float) -> None:
+    problem, budget = _two_orders()
+    of_order = ScheduleClass(problem.order)
+    outcome = Outcome(
+        ending=ending,
+        actions=with_frees(problem, [Compute(op=name) for name in "bdaeb"]),
+        energy_j=4.0,
+        budget=budget,
+        claims=Claims((Claim(bound_j, budget), Claim(4.5, budget, of_order))),
+        formulation="compact",
+        engine="highs",
+        version="",
+        rounds=1,
+        build_s=0.0,
+    ).sound(0.0)
+    assert outcome.ending == ("proven" if bound_j == 4.0 else "spent")
+    assert outcome.ended_by == ("proven" if bound_j == 4.0 else None)

@@ -15,7 +15,10 @@ from solver.problem.problem import Problem
 
 # Additional restrictions of a simplified program.
 _NOT_BEFORE_UPDATES = "nothing is recomputed right before an update"
-_SMALL_STAY = "tensors of at most {small_bytes} bytes stay in RAM until their last possible use"
+_SMALL_STAY = (
+    "each tensor of at most {small_bytes} bytes has RAM of its own, from the stage that makes it to"
+    " the last one that may use or remake it"
+)
 # Largest share of the budget for one small tensor, and for all of them together.
 _SMALL, _SMALL_TOGETHER = 0.001, 0.02
 
