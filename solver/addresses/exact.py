@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal
 
 from solver.addresses.packing import Packing
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import CpModel, CpSolver, CpSolverStatus
 
 # Search time varies randomly by orders of magnitude, so more strategies than cores are faster.
 _WORKERS = 8
@@ -17,7 +21,7 @@ def pack_exactly(
     """Find offsets within ``arena_bytes``.
 
     Returns ``impossible`` if none are proven to exist, and ``unknown`` if ``deadline`` (on
-    ``time.monotonic``) passes first.
+    ``time.monotonic``) passes first. Ctrl-C ends the search at once.
     """
     from ortools.sat.python import cp_model
 
@@ -40,7 +44,20 @@ def pack_exactly(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = _WORKERS
     solver.parameters.random_seed = seed
-    status = solver.solve(model)
+    # Its handler would leave behind the system's, with which Ctrl-C ends the process.
+    solver.parameters.catch_sigint_signal = False
+    status = _solved(solver, model)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return [solver.value(offset) * unit for offset in offsets]
     return "impossible" if status == cp_model.INFEASIBLE else "unknown"
+
+
+def _solved(solver: CpSolver, model: CpModel) -> CpSolverStatus:
+    """Solve in another thread, so that Ctrl-C reaches this one."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        solving = thread.submit(solver.solve, model)
+        try:
+            return solving.result()
+        except KeyboardInterrupt:
+            solver.stop_search()
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from math import inf
@@ -66,7 +67,8 @@ def pack(
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
     packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting, spare)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        last = limit.reserving(-_LAST_RESORT_S)
+        # Also where the limit has passed by more than that, or before Ctrl-C.
+        last = TimeLimit(max(limit.end, time.monotonic()) + _LAST_RESORT_S)
         with last.enforced():
             packed = _pack_without_search(problem, actions, packed, last)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:

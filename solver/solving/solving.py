@@ -69,7 +69,8 @@ def solve_graph(
             be better than the last incumbent: what the search finds as its time ends is not
             announced.
         starts: Schedules to start from, for example of a similar budget; only those within
-            ``budget`` are used, and only those in the graph's order if ``options`` keep to it.
+            ``budget`` are used, and only those in the graph's order if ``options`` keep to it or
+            name a formulation.
         with_advice: Whether to search for the smallest feasible RAM budget and deadline if the
             problem is infeasible. Without a time limit this takes up to 30 s (60 s with a
             deadline).
@@ -149,8 +150,8 @@ def _packed(
     Returns:
         The schedule with addresses; None if Ctrl-C ended that short time, too.
     """
-    short = limit.at_most(_PACKING_AFTER_CTRL_C_S)
-    for allowed in (short,) if is_stopped else (limit, short):
+    for is_short in (True,) if is_stopped else (False, True):
+        allowed = limit.at_most(_PACKING_AFTER_CTRL_C_S) if is_short else limit
         with suppress(KeyboardInterrupt):
             announce.phase("addresses")
             return pack(problem, outcome.actions or (), options, allowed, outcome.spare)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import time
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -148,6 +152,59 @@ def test_a_second_ctrl_c_while_addresses_are_planned_leaves_the_schedule(
     assert schedule.arena_bytes is None
     assert any("interrupted before addresses were found" in note for note in schedule.notes)
     verify(graph, schedule.actions, budget)
+
+
+@pytest.mark.slow
+def test_ctrl_c_late_in_the_planning_leaves_time_for_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time for addresses after Ctrl-C begins with it, however long they took before."""
+    graph, budget = resnet8_under_three_quarters()
+    interrupting(monkeypatch, repair, times=1)
+    monkeypatch.setattr(solving, "_PACKING_AFTER_CTRL_C_S", 3.0)
+    pack, calls = solving.pack, []
+
+    def late(*arguments: Any) -> Packed:
+        calls.append(arguments)
+        if len(calls) == 1:
+            time.sleep(4.0)
+        return pack(*arguments)
+
+    monkeypatch.setattr(solving, "pack", late)
+    schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=20.0))
+    assert schedule.arena_bytes is not None
+    assert schedule.arena_bytes <= budget.ram_bytes
+
+
+@pytest.mark.parametrize("when", ["in", "after"])
+def test_ctrl_c_reaches_python_in_and_after_an_exact_search(when: str) -> None:
+    """In a process of its own, which the system's handler would end."""
+    program = f"""
+import os, random, signal, threading, time
+from solver.addresses.exact import pack_exactly
+from solver.addresses.packing import Packing
+from solver.addresses.residencies import Span
+draw = random.Random(1)
+starts = [draw.randrange(200) for _ in range(400)]
+shapes = [(Span(a, a + draw.randrange(5, 60), draw.randrange(1, 999)),) for a in starts]
+packing = Packing(shapes)
+limit = packing.bound if "{when}" == "in" else 10**6
+interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)
+if "{when}" == "in":
+    threading.Timer(1.0, interrupt).start()
+try:
+    pack_exactly(packing, limit, time.monotonic() + 60.0, 0)
+    interrupt()
+    time.sleep(5.0)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    began = time.monotonic()
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, "interrupted"), ran.stderr
+    assert time.monotonic() - began < 50
 
 
 def test_ctrl_c_again_and_again_after_a_first_schedule_leaves_the_schedule() -> None:
