@@ -9,7 +9,9 @@ from functools import partial
 from itertools import zip_longest
 from math import inf
 
+from devices.errors import EngineFailed
 from solver.options import SolverOptions
+from solver.problem.claims import is_roomier
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Schedule
@@ -53,7 +55,12 @@ def cheapest(
 
     Returns:
         The chosen step with its schedule, and the schedules of all that were solved. Without any
-        schedule, the choice is the first one.
+        schedule, the choice is the first one. An engine that fails ends the search among further
+        ways; a note in all schedules says so.
+
+    Raises:
+        EngineUnavailable: The engine could not be started.
+        EngineFailed: The process of the engine failed in the first way, and no schedule was found.
     """
     found = [] if found is None else found
 
@@ -61,10 +68,11 @@ def cheapest(
         limited = replace(solver, time_limit_s=seconds)
         return solve_graph(graph, within, limited, show, certified=certified)
 
-    def solve(each: Sequence[SolveSubject], limit: TimeLimit) -> None:
+    def solve(each: Sequence[SolveSubject], limit: TimeLimit) -> bool:
+        """Solve each; False if the search ends before the last."""
         for number, subject in enumerate(each):
             if found and stopped():
-                return
+                return False
             part_s = limit.part(1 / (len(each) - number)).seconds
             try:
                 *_, schedule = solve_in_shared_ram(
@@ -73,16 +81,23 @@ def cheapest(
             except KeyboardInterrupt:  # before the search has begun, or for the second time
                 if not found:
                     raise
-                return
+                return False
+            except EngineFailed as error:
+                if not found:
+                    raise
+                found[:] = [_noted(each, f"{error}; further ways were not tried") for each in found]
+                return False
             found.append(schedule)
+        return True
 
     began, limit = time.monotonic(), TimeLimit.after(solver.time_limit_s)
     first = len(subjects) - _after_whole(subjects)
-    solve(subjects[:first], limit if first == len(subjects) else limit.part(1 / 2))
+    goes_on = solve(subjects[:first], limit if first == len(subjects) else limit.part(1 / 2))
     is_open = any(each.energy_j is None or each.ended_by == "time_limit" for each in found)
     if not is_open:
         limit = limit.at_most(max(_LEAST_S, (time.monotonic() - began) / 2))
-    solve(subjects[first:], limit)
+    if goes_on:
+        solve(subjects[first:], limit)
     return (*chosen(subjects, found), tuple(found))
 
 
@@ -92,6 +107,10 @@ def chosen(
     """The best of the schedules of the first subjects, at least one, and its subject."""
     best = min(found, key=_rank)
     return subjects[found.index(best)], best
+
+
+def _noted(schedule: Schedule, note: str) -> Schedule:
+    return schedule.model_copy(update={"notes": (*schedule.notes, note)})
 
 
 def _after_whole(subjects: Sequence[SolveSubject]) -> int:
@@ -127,9 +146,12 @@ def bound_of_all_j(
     """
 
     def bound_j(subject: SolveSubject, schedule: Schedule | None) -> float:
-        if schedule is not None and schedule.status == "infeasible":
+        unavoidable_j = Problem(subject.graph, budget).unavoidable_energy_j
+        # Where records take part of the RAM, what is proven may be about less than was asked.
+        if schedule is None or not is_roomier(schedule.budget, budget):
+            return unavoidable_j
+        if schedule.status == "infeasible":
             return inf
-        proven_j = 0.0 if schedule is None else schedule.any_order_bound_j or 0.0
-        return max(proven_j, Problem(subject.graph, budget).unavoidable_energy_j)
+        return max(schedule.any_order_bound_j or 0.0, unavoidable_j)
 
     return min(bound_j(*each) for each in zip_longest(subjects, found))

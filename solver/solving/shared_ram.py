@@ -78,7 +78,9 @@ def solve_in_shared_ram(
     """Find a schedule that fits into a board's RAM with its records.
 
     If the RAM is too small for both, the search is repeated with a budget that leaves room for the
-    records. The schedule then states that budget, the one that was asked for, and a note.
+    records. The schedule then states that budget, the one that was asked for, and a note. If there
+    is no schedule within that budget, one half way up is tried: another schedule may have fewer
+    records.
 
     Args:
         find: Finds a schedule.
@@ -88,8 +90,9 @@ def solve_in_shared_ram(
         stopped: Whether the user wants what was found so far.
 
     Returns:
-        What the searches found; the last schedule is the one to use. It is ``no_solution`` if none
-        was found that fits with its records. The others prove bounds only: they may not run.
+        What the searches found; the last schedule is the one to use. If none was found that fits
+        with its records, it says so of the largest smaller budget without one, or is
+        ``no_solution``. The others prove bounds only: they may not run.
     """
     if ram is None:
         return (find(budget, time_limit_s),)
@@ -98,6 +101,7 @@ def solve_in_shared_ram(
     searched: list[Schedule] = []
     fitting: list[Schedule] = []
     use: RamUse | None = None
+    too_large = budget
     notes: tuple[str, ...] = ()
     for share in (1.0,) if ram.has_room(budget) else _SHARES:
         found = find(budget, limit.part(share).seconds)
@@ -105,6 +109,13 @@ def solve_in_shared_ram(
             notes_of_all = (*found.notes, *notes)
             found = found.model_copy(update={"asked_ram_bytes": asked_bytes, "notes": notes_of_all})
         searched.append(found)
+        if not found.actions and budget.ram_bytes < asked_bytes:
+            if stopped():
+                break
+            half_way = (budget.ram_bytes + too_large.ram_bytes) // 2
+            budget = budget.model_copy(update={"ram_bytes": half_way})
+            notes = _notes(use, budget)
+            continue
         before, use = use, done_in_any_case(partial(ram.use, found))
         if use is None or use.fits:
             fitting.append(found)
@@ -113,11 +124,21 @@ def solve_in_shared_ram(
             break
         if stopped():
             break
+        too_large = budget
         budget = budget.model_copy(update={"ram_bytes": _smaller(budget, found, before, use)})
         if not budget.ram_bytes:
             break
-        notes = (f"{use}: solved for {size(budget.ram_bytes)} ({budget.ram_bytes} bytes) of RAM",)
-    return (*searched, _best(fitting) if fitting else _cannot_run(searched[-1], asked_bytes, use))
+        notes = _notes(use, budget)
+    if fitting:
+        return (*searched, _best(fitting))
+    without = [each for each in searched if not each.actions]
+    if without:
+        return (*searched, max(without, key=lambda each: each.budget.ram_bytes))
+    return (*searched, _cannot_run(searched[-1], asked_bytes, use))
+
+
+def _notes(use: RamUse | None, budget: Budget) -> tuple[str, ...]:
+    return (f"{use}: solved for {size(budget.ram_bytes)} ({budget.ram_bytes} bytes) of RAM",)
 
 
 def _may_improve(found: Schedule) -> bool:
@@ -145,12 +166,13 @@ def _cannot_run(found: Schedule, asked_bytes: int, use: RamUse | None) -> Schedu
     """The result of searches whose schedules are all too large with their records."""
     assert use is not None, "a schedule was found that is too large"
     enough = use.largest_arena_bytes
+    is_over = found.ended_by in ("time_limit", "interrupted")
     return Schedule(
         graph=found.graph,
         graph_sha256=found.graph_sha256,
         energy_source=found.energy_source,
         status="no_solution",
-        ended_by=found.ended_by,
+        ended_by=found.ended_by if is_over else None,
         solver=found.solver,
         budget=found.budget,
         asked_ram_bytes=asked_bytes if found.budget.ram_bytes < asked_bytes else None,
