@@ -11,6 +11,7 @@ from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Profiled, Progress, profiled, solved
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
+from devices.errors import MeasurementInvalid
 from devices.replay import ExpectedStep
 from networks.data import generated_batches
 from profiler.run.options import ProfileOptions
@@ -141,6 +142,8 @@ class Row:
         """Difference of the time in operations, from the watched steps."""
         predicted = measured = 0.0
         spans = [step.spans for step in self.replayed.watched.sound_steps]
+        if not spans:
+            return "–"
         computes = {
             a.schedule_index: a for a in self.expected.actions if a.what in {"compute", "recompute"}
         }
@@ -154,6 +157,8 @@ class Row:
         unscheduled = self.replayed.unscheduled
         if unscheduled is None:
             return "does not fit", "–"
+        if not unscheduled.sound_steps:
+            return "–", "–"
         alone_s = statistics.median(step.time_s for step in unscheduled.sound_steps)
         once_s = sum(a.time_s.median for a in self.expected.actions if a.what == "compute")
         added_s = self.predicted_s - once_s
@@ -170,13 +175,20 @@ class _Case:
     ran_s: float
 
     def run_again(self, after_s: float, progress: Progress) -> Row:
-        """Run it again, ``after_s`` seconds after the first time."""
+        """Run it again, ``after_s`` seconds after the first time.
+
+        The row stays as it is if no step was undisturbed.
+        """
         left_s = self.ran_s + after_s - time.monotonic()
         if left_s > 0:
             progress(f"waiting for {left_s / 60:.0f} min")
             time.sleep(left_s)
         progress(f"{self.row.network}, {self.row.share:.0%}: running again")
-        again = replay_schedule(self.subject, self.training, self.row.predicted_s, progress)
+        try:
+            again = replay_schedule(self.subject, self.training, self.row.predicted_s, progress)
+        except MeasurementInvalid as error:
+            progress(str(error))
+            return self.row
         return replace(self.row, again=again)
 
 
@@ -201,10 +213,15 @@ def accuracy_page(question: Question, versions: Sequence[str], progress: Progres
         written=size(question.profiling.storage_budget_bytes),
         limit=question.limit_s,
         steps=question.steps,
-        later="" if again_s is None else f" {again_s / 60:.0f} min later, after all others",
+        later="" if again_s is None else _later(again_s),
     )
     table = Table(_HEAD, [row.cells for row in rows], note=_note(rows))
     return Page("How right the predictions are", text, [table], versions)
+
+
+def _later(again_s: float) -> str:
+    minutes = round(again_s / 60)
+    return (f" {minutes} min later," if minutes else "") + " after all others"
 
 
 def _note(rows: Sequence[Row | Unsolved]) -> str:
