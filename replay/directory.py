@@ -69,7 +69,9 @@ class StoredRun:
         return cls(directory, report, schedule, graph)
 
     def write(self, values: Mapping[str, NDArray[np.float32]], step: TrainingStep) -> None:
-        """Write the run's files into ``directory``.
+        """Write the run's files into ``directory``, in place of those of an earlier run there.
+
+        The report is written last: a directory with one has all the files of one run.
 
         Args:
             values: the trained values by tensor, flat; parts are put together.
@@ -79,11 +81,9 @@ class StoredRun:
             OSError: a file cannot be written.
         """
         values = joined(step, values)
-        for name, document in (
-            (SCHEDULE, self.schedule),
-            (GRAPH, self.graph),
-            (REPORT, self.report),
-        ):
+        for earlier in (REPORT, RECOVERED):
+            (self.directory / earlier).unlink(missing_ok=True)
+        for name, document in ((SCHEDULE, self.schedule), (GRAPH, self.graph)):
             write_atomically(self.directory / name, dump_json(document))
         write_atomically(self.directory / VALUES, _npz(values))
         if step.file is not None:
@@ -92,6 +92,7 @@ class StoredRun:
             if has_trained_model(step):
                 assert step.file.save is not None, "has_trained_model has looked"
                 write_atomically(self.directory / MODEL, partial(step.file.save, weights))
+        write_atomically(self.directory / REPORT, dump_json(self.report))
 
     @property
     def costs_s(self) -> dict[str, float]:

@@ -167,6 +167,9 @@ class ReplaySession:
             failed = find_failed_line(target.plan, script.text, str(outcome.cut))
             if failed is not None:
                 raise self._failure(plan, failed, record) from outcome.cut
+            if target.plan.pages and record.steps:
+                remark, recovered = self._what_is_left(plan)
+                raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
             self._plans_to_clear.clear()  # out of reach
         if outcome.cut is not None:

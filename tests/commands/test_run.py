@@ -20,7 +20,7 @@ import yaml
 import cli
 from commands.console import Console
 from commands.run.summary import summarise
-from devices.documents.document import dump_yaml, read_json
+from devices.documents.document import dump_yaml, read_json, write_atomically
 from devices.replay import ReplayReport
 from networks.training.initial import initial_values
 from replay.running.measured import ReplayRecord
@@ -281,6 +281,29 @@ def test_measured_report_is_printed_if_it_cannot_be_written(
     said = capsys.readouterr()
     assert json.loads(said.out)["schema"] == "replay/1"
     assert "replay.json: No space left" in said.err
+
+
+@pytest.mark.slow
+def test_a_report_lies_beside_the_values_of_its_own_run(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run in a directory meets a full disk; the first one leaves no report beside it."""
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: bench.replayed)
+    out = case.directory / "again"
+    out.mkdir()
+    (out / "recovered.npz").touch()
+    assert run(case, "--steps", str(STEPS), "--out", "again") == 0
+    assert (out / "replay.json").exists()
+    assert not (out / "recovered.npz").exists()
+
+    def full(path: Path, content: Any) -> None:
+        if path.name == "parameters.npz":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        write_atomically(path, content)
+
+    monkeypatch.setattr("replay.directory.write_atomically", full)
+    assert run(case, "--steps", str(STEPS), "--out", "again") == 2
+    assert not (out / "replay.json").exists()
 
 
 @pytest.mark.slow

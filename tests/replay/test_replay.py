@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import struct
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -315,12 +316,8 @@ def test_a_guarded_plan_finds_an_operation_that_writes_too_far(bench: Bench) -> 
         assert values.tobytes() == INITIAL[name].tobytes()
 
 
-def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = processes.new_mark()
-    monkeypatch.setenv(processes.VARIABLE, mark)
-    seen: list[set[int]] = []
+def in_the_second_step(bench: Bench, act: Callable[[], None]) -> Callable[[float], None]:
+    """What is called while the board works, which acts when the first step is complete."""
     layout = store_layout(bench.session.plans[SCHEDULED], bench.session.description.storage)
 
     def parts() -> list[bytes]:
@@ -334,7 +331,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
 
     before: list[bytes] = []
 
-    def interrupt(_elapsed_s: float) -> None:
+    def look(_elapsed_s: float) -> None:
         now = parts()
         if not before:
             # Read again: a part that was read before the end may have been read before its noise.
@@ -343,22 +340,59 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
             return
         # When the second step has begun to write, the first one is complete.
         if sum(old != new for old, new in zip(before, now, strict=True)) > 2:
-            seen.append(processes.marked(mark))
-            raise KeyboardInterrupt
+            act()
 
-    with pytest.raises(KeyboardInterrupt):
-        bench.run(SCHEDULED, steps=20_000, watched=False, wait=interrupt)
-    assert seen[0]
-    processes.wait_until(lambda: not processes.marked(mark))
-    step, values = bench.session.last_complete_step(SCHEDULED)
+    return look
+
+
+def require_values_after(bench: Bench, step: int, values: Mapping[str, Any]) -> None:
+    """Check that the values are those of so many steps."""
     assert step > 0
     again = bench.run(UNSCHEDULED, steps=step, watched=False)
     assert {name: v.tobytes() for name, v in again.values.items()} == {
         name: v.tobytes() for name, v in values.items()
     }
+
+
+def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = processes.new_mark()
+    monkeypatch.setenv(processes.VARIABLE, mark)
+    seen: list[set[int]] = []
+
+    def interrupt() -> None:
+        seen.append(processes.marked(mark))
+        raise KeyboardInterrupt
+
+    wait = in_the_second_step(bench, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(SCHEDULED, steps=20_000, watched=False, wait=wait)
+    assert seen[0]
+    processes.wait_until(lambda: not processes.marked(mark))
+    require_values_after(bench, *bench.session.last_complete_step(SCHEDULED))
     assert bench.files != []
     bench.session.tidy()
     assert bench.files == []
+
+
+def test_a_program_that_is_killed_leaves_the_last_step_intact(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel does on a board without memory."""
+    mark = processes.new_mark()
+    monkeypatch.setenv(processes.VARIABLE, mark)
+
+    def kill() -> None:
+        for process in processes.marked(mark):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+    wait = in_the_second_step(bench, kill)
+    with pytest.raises(ReplayFailed, match="are intact and were read from the storage") as failure:
+        bench.run(SCHEDULED, steps=20_000, watched=False, wait=wait)
+    assert failure.value.recovered is not None
+    require_values_after(bench, failure.value.recovered.step, failure.value.recovered.values)
 
 
 @contextmanager
