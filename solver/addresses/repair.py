@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
 
 from solver.addresses.changes import changes
 from solver.addresses.eviction import evict_into_arena
-from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
+from solver.addresses.plan import A_MOMENT, AddressPlan, plan_addresses, with_addresses
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
@@ -60,14 +61,15 @@ def fit_into_arena(
     tolerance_j: float,
     limit: TimeLimit = TimeLimit(),  # noqa: B008 - immutable
     spare: tuple[Action, ...] | None = None,
+    earlier: Sequence[tuple[Action, ...]] = (),
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify it with both referees.
 
     Tried in turn: ``actions`` as they are; the ``spare`` schedule; paging tensors out of the
     way in one pass, which packs almost always and leaves a result whatever the time allows
-    later; small changes, cheapest first; if none packs, a search for a way to page less;
-    schedules for less RAM. The last step is skipped if the best costs no more than
-    ``tolerance_j`` beyond ``actions``.
+    later; ``earlier`` schedules, up to the first one that packs; small changes, cheapest first; if
+    none packs, a search for a way to page less; schedules for less RAM. The last step is skipped if
+    the best costs no more than ``tolerance_j`` beyond ``actions``.
 
     Args:
         problem: The problem.
@@ -77,6 +79,7 @@ def fit_into_arena(
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
         spare: A valid schedule that was made for less RAM.
+        earlier: Schedules that the same search has found, valid but for the deadline.
 
     Returns:
         The best schedule found, with addresses. Ctrl-C ends the search with what packs.
@@ -93,6 +96,7 @@ def fit_into_arena(
             if spare is not None:
                 fitting.take(spare, limit)
             pass_s = fitting.evict(limit)
+            fitting.fall_back(earlier, limit)
             if not fitting.change():
                 fitting.evict_less(pass_s, limit)
         if not fitting.packs or fitting.extra_j > tolerance_j:
@@ -136,12 +140,23 @@ class _Fitting:
         problem = self._problem
         peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
         how = f"another one, which fits {peak_bytes} bytes as a sum,"
-        found = self._try(spare, how, self._a_while(limit))
+        found = self._try(spare, how, limit.end, work=2 * A_MOMENT)
         self._offer(found)
         if self._fits(found):
             self._packing_bytes = peak_bytes
         else:
             self._evict(spare, f"{how} and {_EVICTED}", 0.0, limit)
+
+    def fall_back(self, earlier: Sequence[tuple[Action, ...]], limit: TimeLimit) -> None:
+        """Try what a search had found before, best first, until one packs."""
+        graph, covers = self._problem.graph, self._problem.budget.covers
+        for actions in sorted(earlier, key=lambda each: replay(graph, each, covers).energy_j):
+            known_j = self._best.energy_j if self.packs else inf
+            if limit.has_passed or replay(graph, actions, covers).energy_j >= known_j:
+                return
+            with suppress(RefereeError):  # it is late
+                how = "a schedule found earlier"
+                self._offer(self._try(actions, how, limit.end, work=A_MOMENT))
 
     def change(self) -> bool:
         """Apply changes one by one: the cheapest that packs, else that of the smallest arena.
@@ -301,12 +316,17 @@ class _Fitting:
         return [(block.first, block.end) for block, _ in found]
 
     def _try(
-        self, actions: tuple[Action, ...], how: str, until: float, like: AddressPlan | None = None
+        self,
+        actions: tuple[Action, ...],
+        how: str,
+        until: float,
+        like: AddressPlan | None = None,
+        work: int | None = None,
     ) -> _Candidate:
         problem = self._problem
         energy_j = verify(problem.graph, actions, problem.budget).energy_j
         covers = problem.budget.covers
-        plan = plan_addresses(problem.graph, actions, covers, self._limit_bytes, until, like)
+        plan = plan_addresses(problem.graph, actions, covers, self._limit_bytes, until, like, work)
         return _Candidate(actions, plan, energy_j, how)
 
     def _offer(self, found: _Candidate) -> None:

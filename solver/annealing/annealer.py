@@ -20,6 +20,7 @@ import numpy.typing as npt
 from solver.annealing.events import EventArray, Events, Objective
 from solver.annealing.library import library
 from solver.problem.problem import Problem
+from solver.problem.replaced import Replaced
 from solver.problem.schedule import Action
 
 # Longest call of the C library between checks whether to stop; a round has at least four calls.
@@ -121,6 +122,7 @@ class Annealer:
         self._best: EventArray | None = None
         self._best_cost = inf
         self._is_news = False
+        self._replaced = Replaced[EventArray]()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._anneal, daemon=True)
@@ -143,6 +145,12 @@ class Annealer:
             news, self._is_news = self._is_news, False
             best = self._best
         return self._events.actions(best.tolist()) if news and best is not None else None
+
+    def earlier(self) -> list[tuple[Action, ...]]:
+        """Some schedules that the best one has replaced, latest first."""
+        with self._lock:
+            found = self._replaced.some
+        return [self._events.actions(events.tolist()) for events in found]
 
     @property
     def best_cost(self) -> float:
@@ -230,6 +238,8 @@ class Annealer:
             self._unpacked_cost = cost.value
             return
         with self._lock:
+            if self._best is not None:
+                self._replaced.append(self._best)
             self._best, self._best_cost = events[:length].copy(), cost.value
             self._is_news = True
 

@@ -24,6 +24,7 @@ from solver.options import SolverOptions
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem.claims import Claim, Evidence, ScheduleClass
 from solver.problem.problem import Problem
+from solver.problem.replaced import Replaced
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 from solver.time_limit import OutOfTime, TimeLimit
@@ -106,6 +107,7 @@ class Search:
     # The actions in the form that formulations can express: without transfers beside ops.
     _plain: tuple[Action, ...] | None = None
     _rank: tuple[float, int] | None = None
+    _replaced: Replaced[tuple[Action, ...]] = field(default_factory=Replaced)
     _exact: bool = True
     # The rest of a program with an unproven bound has no better solution.
     _is_spent: bool = False
@@ -130,6 +132,8 @@ class Search:
         # Of two equally good schedules, prefer the one that writes less to storage.
         rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
+            if self.actions is not None:
+                self._replaced.append(self.actions)
             self.value, self.actions, self._rank = value, actions, rank
             self._plain = plain
         return result
@@ -138,6 +142,11 @@ class Search:
         """Make a schedule the incumbent if it is better and within the budget and deadline."""
         with suppress(RefereeError):
             self.offer(actions)
+
+    @property
+    def earlier(self) -> tuple[tuple[Action, ...], ...]:
+        """Some schedules that the best one has replaced, latest first."""
+        return tuple(self._replaced.some)
 
     def _judged(self, actions: tuple[Action, ...]) -> Problem:
         """The problem to verify ``actions`` against.

@@ -21,8 +21,8 @@ class Outcome:
     If ``ending`` is ``infeasible``, one of the claims is that no schedule exists within ``budget``.
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
     ``engine`` and ``version`` name the program used (empty if no search was needed); ``notes`` are
-    copied into the schedule. ``spare`` is a schedule for less RAM, for when the best one gets no
-    addresses.
+    copied into the schedule. For when the best schedule gets no addresses, ``spare`` is one for
+    less RAM, and ``earlier`` are some that were found before.
     """
 
     ending: Ending
@@ -39,6 +39,7 @@ class Outcome:
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     spare: tuple[Action, ...] | None = None
+    earlier: tuple[tuple[Action, ...], ...] = ()
 
     @property
     def stated(self) -> Claim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import inf
 
@@ -43,13 +43,14 @@ def pack(
     options: SolverOptions,
     limit: TimeLimit,
     spare: tuple[Action, ...] | None = None,
+    earlier: Sequence[tuple[Action, ...]] = (),
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
     If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which was made
-    for less RAM; ``actions`` are changed a little, or annealed under a smaller budget. Hard
-    cases take a second beyond ``limit``, since a schedule without addresses cannot be used.
-    Ctrl-C ends the search with what packs.
+    for less RAM, and ``earlier`` ones of the same search; ``actions`` are changed a little, or
+    annealed under a smaller budget. Hard cases take a second beyond ``limit``, since a schedule
+    without addresses cannot be used. Ctrl-C ends the search with what packs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, and nothing packs yet.
@@ -65,7 +66,9 @@ def pack(
         return _annealed(smaller, actions, free_order, options.threads, fitting)
 
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
-    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting, spare)
+    packed = fit_into_arena(
+        problem, actions, solve_again, deadline, tolerance_j, fitting, spare, earlier
+    )
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         # Also where the limit has passed by more than that, or before Ctrl-C.
         last = TimeLimit(max(limit.end, time.monotonic()) + _LAST_RESORT_S)

@@ -154,7 +154,8 @@ def _packed(
         allowed = limit.at_most(_PACKING_AFTER_CTRL_C_S) if is_short else limit
         with suppress(KeyboardInterrupt):
             announce.phase("addresses")
-            return pack(problem, outcome.actions or (), options, allowed, outcome.spare)
+            others = outcome.spare, outcome.earlier
+            return pack(problem, outcome.actions or (), options, allowed, *others)
     return None
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
-from solver.addresses.plan import plan_addresses
+from solver.addresses.plan import A_MOMENT, plan_addresses
 from solver.annealing import Annealer
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
@@ -19,9 +19,14 @@ from solver.time_limit import OutOfTime, TimeLimit
 # or after this share of its running time, whichever is longer.
 _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
 _POLL_S = 0.05
-# Time for trying whether a schedule gets addresses; shares of the RAM for which greedy schedules
-# are tried if the best gets none, and share of the time for them.
-_MOMENT_S, _SPARE_SHARES, _SHARE_FOR_SPARES, _SPARE_SEED = 0.3, (0.98, 0.95, 0.9, 0.85), 0.1, 101
+# Longest time for trying whether a schedule gets addresses in a moment; shares of the RAM for which
+# greedy schedules are tried if the best gets none, and share of the time for them.
+_LONGEST_MOMENT_S, _SPARE_SHARES, _SHARE_FOR_SPARES, _SPARE_SEED = (
+    3.0,
+    (0.98, 0.95, 0.9, 0.85),
+    0.1,
+    101,
+)
 # Most ops of a graph for which annealing finds a schedule for less RAM in the time of one search.
 _MOST_SPARE_OPS = 1000
 
@@ -38,6 +43,8 @@ class Annealers:
         self._threads = threads
         self._annealers: list[Annealer] = []
         self._spare: Annealer | None = None
+        # A schedule that gets addresses in a moment, if the best one did when that was tried.
+        self._packing: tuple[Action, ...] | None = None
 
     def __len__(self) -> int:
         return len(self._annealers)
@@ -124,6 +131,7 @@ class Annealers:
         if not wanted or actions is None or len(graph.ops) > _MOST_SPARE_OPS:
             return
         if self._arena_share(actions) <= 1:
+            self._packing = actions
             return
         share, start = self._packing_greedy()
         spare = Annealer(
@@ -140,11 +148,18 @@ class Annealers:
         self._task.chosen.append("annealing for less RAM too, for a schedule that gets addresses")
 
     def spare(self) -> tuple[Action, ...] | None:
-        """The best schedule for less RAM, if it is new since the last call."""
-        return None if self._spare is None else self._spare.found()
+        """A schedule that gets addresses in a moment, if one is known: the best for less RAM."""
+        return self._packing if self._spare is None else self._spare.found()
+
+    def earlier(self) -> list[tuple[Action, ...]]:
+        """Some schedules that annealing for all of the RAM has found and improved on."""
+        return [actions for annealer in self._annealers for actions in annealer.earlier()]
 
     def _packing_greedy(self) -> tuple[float, tuple[Action, ...] | None]:
-        """The largest share of the RAM whose greedy schedule gets addresses; the schedule."""
+        """The largest share of the RAM whose greedy schedule gets addresses; the schedule.
+
+        Without one, all of the RAM: annealing goes down from there as far as it must.
+        """
         problem = self._task.problem
         budget, limit = problem.budget, TimeLimit(self._task.deadline)
         with suppress(OutOfTime), limit.part(_SHARE_FOR_SPARES).enforced():
@@ -153,12 +168,12 @@ class Annealers:
                 greedy = greedy_schedule(Problem(problem.graph, less), thorough=False)
                 if greedy is not None and self._arena_share(greedy) <= 1:
                     return share, greedy
-        return _SPARE_SHARES[-1], None
+        return 1.0, None
 
     def _arena_share(self, actions: Sequence[Action]) -> float:
         """The smallest arena for a schedule that is found in a moment, as a share of the RAM."""
         problem = self._task.problem
         graph, budget = problem.graph, problem.budget
-        until = min(self._task.deadline, time.monotonic() + _MOMENT_S)
-        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
+        until = min(self._task.deadline, time.monotonic() + _LONGEST_MOMENT_S)
+        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until, work=A_MOMENT)
         return plan.arena_bytes / budget.ram_bytes

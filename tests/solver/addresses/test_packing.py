@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -26,7 +28,7 @@ from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget
+from solver.problem.schedule import Action, Budget
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 from solver.search.search import Progress
@@ -106,6 +108,40 @@ def test_pairs_that_overlap_are_counted(graph: CostedGraph) -> None:
         for one, other in combinations(shapes, 2)
     )
     assert count_pairs(shapes) == pairs
+
+
+def test_a_schedule_found_earlier_replaces_one_that_gets_no_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without paging, nothing can be paged out of the way."""
+    graph = cost_graph(build_model("resnet8"), load_published("m4")).graph
+    kept = replay(graph, keep_everything(graph))
+    budget = Budget(ram_bytes=9 * kept.peak_bytes // 10, paging=False)
+    problem = Problem(graph, budget)
+    best, earlier = (
+        greedy_schedule(Problem(graph, budget.model_copy(update={"ram_bytes": bytes_})))
+        for bytes_ in (budget.ram_bytes, 9 * budget.ram_bytes // 10)
+    )
+    assert best is not None
+    assert earlier is not None
+
+    def planned(graph: CostedGraph, actions: Sequence[Action], *rest: Any, **more: Any) -> Any:
+        plan = plan_addresses(graph, actions, *rest, **more)
+        is_earlier = tuple(actions) == earlier
+        return plan if is_earlier else replace(plan, arena_bytes=budget.ram_bytes + 1)
+
+    monkeypatch.setattr(repair, "plan_addresses", planned)
+    packed = repair.fit_into_arena(
+        problem,
+        best,
+        lambda _: None,
+        time.monotonic() + 2.0,
+        0.0,
+        earlier=(earlier,),
+    )
+    assert packed.plan.arena_bytes <= budget.ram_bytes
+    assert "a schedule found earlier packs" in packed.notes[0]
+    assert [each.do for each in packed.actions] == [each.do for each in earlier]
 
 
 # --- interruptions --------------------------------------------------------------------------------
