@@ -217,6 +217,7 @@ def test_ctrl_c_reaches_python_in_and_after_an_exact_search(when: str) -> None:
     """In a process of its own, which the system's handler would end."""
     program = f"""
 import os, random, signal, threading, time
+from ortools.sat.python import cp_model
 from solver.addresses.exact import pack_exactly
 from solver.addresses.packing import Packing
 from solver.addresses.residencies import Span
