@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from devices.errors import Defect
 from devices.operation import ELEMENT_BYTES, Operand, OpSpec, Phase
 from networks.kinds import (
     ADAM_LEARNING_RATE,
@@ -170,6 +171,8 @@ def _forward(draft: _Draft, layer: Layer, inputs: Mapping[str, tuple[int, ...]])
     mutates = layer.spec.signature.mutates
     for value in layer.reads:
         if draft.stored(value.name) not in draft.tensors:
+            if value.kind == "activation":
+                raise Defect(f"{layer.name} reads {value.name}, which no layer before it makes")
             shape = inputs.get(value.name)
             draft.tensor(value.name, value.elements, value.kind, home="ram", shape=shape)
     if layer.detaches:

@@ -202,9 +202,12 @@ class _Unrolling:
 
     def _has_rows_of_steps(self, layer: Layer) -> bool:
         """Whether a linear layer makes nothing but the gates of a layer that is unrolled."""
-        readers = self._readers.get(layer.writes[0].name, [])
-        is_linear = layer.spec.kind == "linear.forward"
-        return is_linear and len(readers) == 1 and len(self._ranges(readers[0])) > 1
+        output = layer.writes[0].name
+        readers = self._readers.get(output, [])
+        if layer.spec.kind != "linear.forward" or len(readers) != 1:
+            return False
+        (reader,) = readers
+        return len(self._ranges(reader)) > 1 and reader.reads[0].name == output
 
     def _until_last_read(self, layer: Layer) -> list[_Range]:
         """The steps of each layer until the last one of which anything reads the output.
@@ -235,6 +238,8 @@ class _Unrolling:
 
     def _unroll(self, layer: Layer) -> None:
         layout = _Layout.of_sequence(layer)
+        for value in layer.reads[1:]:  # an initial state may be the output of another such layer
+            self._join(value)
         outputs: dict[_Range, Value] = {}
         state: dict[str, Value] = {}
         *earlier, last = self._read[layer.name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,9 +55,19 @@ def gates_bytes(step: TrainingStep) -> dict[str, int]:
 
 
 def recurrent(
-    net: Network, name: str, cell: Cell, x: Value, *, batch_first: bool, reverse: bool
+    net: Network,
+    name: str,
+    cell: Cell,
+    x: Value,
+    *,
+    batch_first: bool,
+    reverse: bool,
+    state: Value | None = None,
 ) -> Value:
-    """Append a layer of 3 features without biases over a sequence in either layout."""
+    """Append a layer of 3 features without biases over a sequence in either layout.
+
+    It begins with zeros, or with a ``state`` [batch, 3].
+    """
     first, second, width = x.shape
     batch, steps = (first, second) if batch_first else (second, first)
     weight = Value(f"{name}.input.weight", (GATES[cell] * 3, width), "parameter", trained=True)
@@ -65,11 +77,33 @@ def recurrent(
     gates = net.append(
         f"{name}.input", OpSpec.of("linear.forward", **sizes), (x, weight), shape=shape
     )
-    layout = {"batch_first": int(batch_first), "reverse": int(reverse), "initial_hidden": 0}
+    layout = {"batch_first": int(batch_first), "reverse": int(reverse)}
+    layout["initial_hidden"] = int(state is not None)
     cells = {"initial_cell": 0, "final_cell": 0} if cell == "lstm" else {}
     sizes = {"steps": steps, "batch": batch, "hidden": 3, "bias": 0}
     spec = OpSpec.of(f"{cell}.forward", **sizes, **layout, **cells)
-    return net.append(name, spec, (gates, hidden))
+    read = (gates, hidden) if state is None else (gates, hidden, state)
+    return net.append(name, spec, read)
+
+
+def beginning_with_states(cell: Cell, *, batch_first: bool) -> Network:
+    """Three layers over six steps: the second begins with what a linear layer makes, the third,
+    on one sample for each step of the first, with all states of the first."""
+    net = Network("beginning with states", 2)
+    layout = {"batch_first": batch_first, "reverse": False}
+    shape = (2, 6) if batch_first else (6, 2)
+    one = recurrent(net, "one", cell, net.input("x", *shape, 4), **layout)
+    state = net.linear("state", net.input("z", 2, 5), 3)
+    two = recurrent(net, "two", cell, net.input("w", *shape, 4), **layout, state=state)
+    deep = (12, 6) if batch_first else (6, 12)
+    states = replace(one, shape=(12, 3))
+    three = recurrent(net, "three", cell, net.input("v", *deep, 4), **layout, state=states)
+    heads = [
+        net.linear(f"{name}.head", replace(x, shape=(2, x.elements // 2)), 3)
+        for name, x in (("two", two), ("three", three))
+    ]
+    net.softmax_cross_entropy("loss", net.add("join", *heads), net.input("labels", 2))
+    return net
 
 
 def reading_some(
@@ -167,6 +201,21 @@ def test_readers_of_some_steps_find_them(
     assert step is not None
     start = start_values(whole)
     made = execute(step, library, start, in_place=in_place)
+    assert_close(gradients(step, made), gradients(whole, execute(whole, library, start)))
+
+
+@pytest.mark.parametrize("cell", sorted(GATES))
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("part_bytes", [1, 200, 500])
+def test_layers_begin_with_states_that_others_make(
+    cell: Cell, batch_first: bool, part_bytes: int, library: KernelLibrary
+) -> None:
+    whole = training_step(beginning_with_states(cell, batch_first=batch_first))
+    step = sliced(whole, Slices(WHOLE_WEIGHTS, part_bytes)).whole
+    assert step is not None
+    assert {t.name for t in step.tensors if t.home} == {t.name for t in whole.tensors if t.home}
+    start = start_values(whole)
+    made = execute(step, library, start)
     assert_close(gradients(step, made), gradients(whole, execute(whole, library, start)))
 
 
