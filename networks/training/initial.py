@@ -72,6 +72,9 @@ def _whole(
 ) -> NDArray[np.float32]:
     """Initial values of the tensor ``name``, which is ``tensor``, or of which that is a part."""
     part, (rows, *rest) = tensor.part, operand.shape
+    kept = None if step.file is None else step.file.initial(name)
+    if kept is not None and part is not None:
+        return kept  # in whatever shape: a part finds its elements
     if part is None:
         rows = rows // tensor.stretches * tensor.home_stretches
     else:
@@ -80,7 +83,6 @@ def _whole(
         columns = columns // part.columns * part.whole_columns
         rows, rest = (rows, [columns, *rest[1:]]) if rest else (columns, rest)
     shape = (rows, *rest)
-    kept = None if step.file is None else step.file.initial(name)
     return _initial(operand.role, shape, name, seed) if kept is None else kept.reshape(shape)
 
 

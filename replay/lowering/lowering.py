@@ -142,21 +142,21 @@ def _observed_in_parts(
     for tensor in parts[action.does.tensor]:
         part = tensor.part
         assert part is not None
-        row_bytes = block.bytes // part.whole_rows
+        outer_bytes = block.bytes // part.outer
+        row_bytes = outer_bytes // part.whole_rows
         column_bytes = row_bytes // part.whole_columns
         begin = part.first * row_bytes + part.first_column * column_bytes
         place = ArenaRange(block.address + begin, tensor.bytes)
-        if part.rows > 1 and part.columns < part.whole_columns:
+        if part.outer > 1 or (part.rows > 1 and part.columns < part.whole_columns):
             place = replace(place, address=free)
-            sizes = {"size4": part.rows, "size5": part.columns * column_bytes // ELEMENT_BYTES}
+            sizes = part.outer, part.rows, part.columns * column_bytes // ELEMENT_BYTES
+            strides = outer_bytes // ELEMENT_BYTES, row_bytes // ELEMENT_BYTES, 1
             copy = OpSpec.of(
                 "strided_copy.forward",
                 source=block.bytes // ELEMENT_BYTES,
                 offset=begin // ELEMENT_BYTES,
-                **{f"size{axis}": 1 for axis in range(4)},
-                **sizes,
-                **{f"stride{axis}": 0 for axis in range(4)},
-                **{"stride4": row_bytes // ELEMENT_BYTES, "stride5": 1},
+                **{f"size{axis}": size for axis, size in enumerate((1, 1, 1, *sizes))},
+                **{f"stride{axis}": stride for axis, stride in enumerate((0, 0, 0, *strides))},
             )
             what = f"copy of {tensor.name}"
             yield Action(Compute(what, copy, (block.address,), (free,), None, {}))

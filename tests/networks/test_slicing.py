@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,8 +25,10 @@ from networks.training import (
 )
 from networks.training.initial import initial_values
 from networks.training.lora import Lora, add_adapters
+from networks.training.network import Value
 from networks.training.selection import select_trained
 from networks.training.slicing import joined, sliced
+from networks.training.step import NetworkFile
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.footprint import least_ram_bytes
 from tests.support.networks.training import (
@@ -282,6 +285,35 @@ def test_a_language_model_in_parts_of_activations_has_the_bits_of_the_whole(
     assert_same_bits(whole, step, library)
 
 
+def making_weights(how: str, batch: int = 8, features: int = 64) -> Network:
+    """A linear layer whose weight is computed: dropped out, normalised or made by another layer."""
+    net = Network("making weights", batch)
+    x = net.relu("relu1", net.linear("first", net.input("samples", batch, 16), features))
+    weight = Value("weight", (features, features), "parameter", trained=True)
+    if how == "dropout":
+        weight = net.dropout("made", weight, 0.5)
+    elif how == "softmax":
+        spec = OpSpec.of("softmax.forward", rows=features, columns=features)
+        weight = net.append("made", spec, (weight,), shape=weight.shape)
+    else:
+        made = net.linear("made", net.input("context", 1, 4), features**2)
+        weight = replace(made, shape=(features, features))
+    sizes = {"rows": batch, "in_features": features, "out_features": features, "bias": 0}
+    x = net.append("second", OpSpec.of("linear.forward", **sizes), (x, weight), shape=x.shape)
+    x = net.linear("last", net.relu("relu2", x), 10)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+@pytest.mark.parametrize("how", ["dropout", "softmax", "linear"])
+@pytest.mark.parametrize("slices", [Slices(1 << 20, 1024), Slices(4096, 1024), Slices(4096)])
+def test_weights_that_are_computed_have_the_bits_of_the_whole(
+    how: str, slices: Slices, library: KernelLibrary
+) -> None:
+    whole = training_step(making_weights(how))
+    assert_same_bits(whole, sliced(whole, slices), library)
+
+
 @pytest.mark.parametrize(
     ("dropout", "mask_heads"), [(True, 1), (False, 4)], ids=["dropout", "masks of heads"]
 )
@@ -442,6 +474,36 @@ def test_initial_values_of_parts_are_those_of_the_whole() -> None:
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1))
+
+
+def with_positions() -> Network:
+    """A table of positions that is added to tokens: its features are cut, at every position."""
+    net = Network("with positions", 1)
+    x = net.embedding("embed", net.input("tokens", 1, 12), vocabulary=50, features=32)
+    positions = Value("positions", (1, 12, 32), "parameter", trained=True)
+    x = net.append("add", OpSpec.of("add.forward", elements=384), (x, positions), shape=x.shape)
+    x = net.linear("last", net.relu("relu", net.linear("first", x, 128)), 50)
+    net.softmax_cross_entropy("loss", replace(x, shape=(12, 50)), net.input("labels", 12))
+    return net
+
+
+def test_values_of_a_file_are_found_by_parts_along_inner_axes() -> None:
+    network = with_positions()
+    draw = np.random.default_rng(0)
+    values = {
+        value.name: draw.random(value.shape, np.float32)
+        for layer in network.layers
+        for value in layer.reads
+        if value.kind == "parameter"
+    }
+    whole = replace(
+        training_step(network), file=NetworkFile(Path("net.pt2"), "", values, {}, (), {})
+    )
+    step = sliced(whole, Slices(1 << 20, 768))
+    assert any(t.part and t.part.outer > 1 for t in step.tensors if t.kind == "parameter")
+    found = joined(step, initial_values(step, 0))
+    for name, expected in values.items():
+        np.testing.assert_array_equal(found[name].reshape(-1), expected.reshape(-1))
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import ArenaRange, ExecutionPlan, Guard, Move, PageIn, PageOut, RowsIn
+from devices.plan import (
+    ArenaRange,
+    Compute,
+    ExecutionPlan,
+    Guard,
+    Move,
+    PageIn,
+    PageOut,
+    Probe,
+    RowsIn,
+)
+from devices.quantities import Slices
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training.network import Value
 from networks.training.packing import packable
 from networks.training.selection import select_trained
-from replay.lowering.lowering import LoweringError, lower, unscheduled
+from networks.training.slicing import sliced
+from replay.lowering.lowering import LoweringError, lower, reference, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, with_targets
 from replay.lowering.values import frozen_tensors
 from solver.addresses.plan import plan_addresses, with_addresses
@@ -589,3 +605,51 @@ def test_what_no_step_changes_is_read_from_storage_and_never_written(step: Train
     moved = [action.does for action in (*plan.actions, *plan.afterwards)]
     assert not frozen & {each.tensor for each in moved if isinstance(each, PageOut)}
     assert frozen == frozen & {each.tensor for each in moved if isinstance(each, PageIn | RowsIn)}
+
+
+# --- what a scheduled step is compared with -------------------------------------------------------
+
+
+def copied(spec: OpSpec) -> list[int]:
+    """Numbers of the elements that a copy reads, in the order in which it writes them."""
+    a = spec.attributes
+    axes = [range(a[f"size{axis}"]) for axis in range(6)]
+    strides = [a[f"stride{axis}"] for axis in range(6)]
+    return [a["offset"] + sum(map(operator.mul, at, strides)) for at in itertools.product(*axes)]
+
+
+@pytest.mark.parametrize("slices", [Slices(1 << 20, 768), Slices(600, 768), Slices(600)])
+def test_parts_are_compared_with_their_elements_of_the_whole(slices: Slices) -> None:
+    """A table of positions, of which features are cut, is one of the tensors."""
+    net = Network("with positions", 1)
+    x = net.embedding("embed", net.input("tokens", 1, 12), vocabulary=50, features=32)
+    positions = Value("positions", (1, 12, 32), "parameter", trained=True)
+    x = net.append("add", OpSpec.of("add.forward", elements=384), (x, positions), shape=x.shape)
+    x = net.linear("last", net.relu("relu", net.linear("first", x, 128)), 50)
+    net.softmax_cross_entropy("loss", replace(x, shape=(12, 50)), net.input("labels", 12))
+    whole = training_step(net)
+    step = sliced(whole, slices)
+    plan = reference(step, whole, no_workspace(whole))
+    wholes = {
+        (each.does.tensor, each.does.what): each.does.block
+        for each in reference(whole, whole, no_workspace(whole)).actions
+        if isinstance(each.does, Probe)
+    }
+    compared = 0
+    for before, action in itertools.pairwise(plan.actions):
+        probe, tensor = action.does, None
+        if isinstance(probe, Probe):
+            tensor = step.tensor.get(probe.tensor)
+        if not isinstance(probe, Probe) or tensor is None or tensor.part is None:
+            continue
+        compared += 1
+        block = wholes[tensor.part.whole, probe.what]
+        elements = tensor.part.of(np.arange(block.bytes // 4)).reshape(-1).tolist()
+        if isinstance(before.does, Compute) and before.does.op.startswith("copy of"):
+            assert before.does.reads == (block.address,)
+            assert before.does.writes == (probe.block.address,)
+            assert copied(before.does.spec) == elements
+        else:
+            first = (probe.block.address - block.address) // 4
+            assert elements == list(range(first, first + probe.block.bytes // 4))
+    assert compared > 2

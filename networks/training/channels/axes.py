@@ -115,13 +115,17 @@ def _operands(spec: OpSpec) -> tuple[Operand, ...]:
 
 
 def _elementwise(spec: OpSpec) -> Axes:
-    """Elements that are independent; Adam's corrections are numbers for all of them."""
+    """Elements that are independent; Adam's corrections are numbers for all of them.
+
+    The part of a dropout has whole rows: its mask depends on the places of elements.
+    """
     elements = spec.attributes["elements"]
     operands = _operands(spec)
+    axes = ("rows",) if spec.family == "dropout" else ("rows", "columns")
     return Axes(
         "alike",
         {
-            operand.role: Place(("rows", "columns"), (None, None), None)
+            operand.role: Place(axes, (None,) * len(axes), None)
             for operand in operands
             if operand.elements == elements and not operand.role.endswith("corrections")
         },

@@ -129,6 +129,7 @@ class Partition:
         self._parent: dict[tuple[str, int], tuple[str, int]] = {}
         self._sizes: dict[tuple[str, int], int] = {}
         self._whole: set[str] = set()
+        self._only_rows: set[str] = set()
         self._outer: dict[str, int] = {}
         self._require_whole()
         self._anchor()
@@ -188,6 +189,8 @@ class Partition:
                     continue
                 if place.outer is not None:
                     self._note_outer(name, place.outer)
+                if len(place.axes) <= COLUMNS:
+                    self._only_rows.add(name)
                 for axis, (of_op, size) in enumerate(zip(place.axes, place.sizes, strict=True)):
                     node = (name, axis)
                     if size is not None and self._sizes.setdefault(node, size) != size:
@@ -243,6 +246,7 @@ class Partition:
                 if node in self._sizes:
                     of.sizes[f"{tensor.name}.{axis}"] = self._sizes[node]
                 of.is_whole |= tensor.name in self._whole
+                of.is_whole |= axis == COLUMNS and tensor.name in self._only_rows
         for tensor in self._step.tensors:
             rows, columns = (found[self._root((tensor.name, axis))] for axis in (ROWS, COLUMNS))
             if tensor.kind in {"activation", "gradient"} and not columns.sizes:

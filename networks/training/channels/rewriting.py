@@ -160,12 +160,13 @@ def _part_of(spec: OpSpec, axes: Axes, layout: Layout, row: int, column: int) ->
     a = spec.attributes
     if spec.family == "dropout":  # its mask depends on the places of elements in the whole tensor
         distance = a["elements"] // layout.outer
+        place = layout.place(row, column)
         return OpSpec.of(
             spec.kind.replace("dropout", "dropout_part"),
             outer=layout.outer,
             inner=distance * share // whole,
             distance=distance,
-            first=distance * layout.rows[row][0] // whole,
+            first=distance * place.first // place.whole_rows,
         )
     counts = {name: a[name] * share // whole for name in axes.counts}
     kind = spec.kind.replace("conv2d.", "depthwise_part.")  # even of a single channel
