@@ -138,9 +138,13 @@ def known_profile(
 ) -> DeviceProfile | None:
     """A profile of the same board, kernels and operations that was measured before.
 
-    It is looked for in the campaign, then among the runs of the profiler, the last one first. None
-    if there is none.
+    It is looked for in the campaign, where one that was measured for this very job may lack
+    operations that are too large; then among the runs of the profiler, the last one first. None if
+    there is none.
     """
+    file = _file(job, directory)
+    if file.is_file():
+        return read_yaml(file, DeviceProfile)
     specs = set(job.specs())
     kept = directory.profiles.glob(f"{job.setting.name}.{_board_digest(job.description)}-*.yaml")
     for path in sorted(kept):
@@ -199,10 +203,14 @@ def make_profile(job: ProfileJob, directory: CampaignDirectory, results: Results
     if profile is None:
         with at_place(job.setting.place):
             profile = _measured(job, results)
-    file = directory.profiles / f"{job.setting.name}.{_digest(job)}.yaml"
+    file = _file(job, directory)
     if not file.is_file():
         write_atomically(file, dump_yaml(profile))
     return str(file.relative_to(directory.path))
+
+
+def _file(job: ProfileJob, directory: CampaignDirectory) -> Path:
+    return directory.profiles / f"{job.setting.name}.{_digest(job)}.yaml"
 
 
 def _measured(job: ProfileJob, results: Results) -> DeviceProfile:

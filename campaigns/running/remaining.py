@@ -6,6 +6,7 @@ quickly.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,17 @@ from campaigns.design.cells import Cell, Design
 from campaigns.keeping.directory import CampaignDirectory, FilesOfCells, has_replay, is_solved
 from campaigns.keeping.records import ReplayPlace
 from campaigns.running.order import control_of, replays_in_order
+
+
+def with_other_values(directory: CampaignDirectory, design: Design) -> list[str]:
+    """Cells of which a replay has changed values, by the campaign's last table of replays."""
+    file = directory.tables / "replays.csv"
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as table:
+        rows = csv.DictReader(table)
+        hashes = {row["hash"] for row in rows if row["values_identical"] == "False"}
+    return [str(cell) for cell in design.cells if cell.hash in hashes]
 
 
 @dataclass(frozen=True)

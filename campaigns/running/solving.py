@@ -159,8 +159,13 @@ def _known_schedule(costed: CostedNetwork, budget: Budget, method: MethodChoice)
         if schedule.asked_ram_bytes is not None:
             asked = asked.model_copy(update={"ram_bytes": schedule.asked_ram_bytes})
         use = None if ram is None else ram.use(schedule)
-        is_same = asked == budget and schedule.robustness is None and (use is None or use.fits)
-        if is_same and schedule.gap is not None and schedule.gap <= method.gap:
+        is_same = asked == budget and schedule.robustness is None
+        can_run = schedule.arena_bytes is not None and (use is None or use.fits)
+        # Its own gap may be one to schedules in its order, or of a published method.
+        energy_j, bound_j = schedule.energy_j, schedule.any_order_bound_j
+        if energy_j is None or bound_j is None:
+            continue
+        if is_same and can_run and energy_j - bound_j <= method.gap * energy_j:
             return schedule
     return None
 

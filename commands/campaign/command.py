@@ -64,19 +64,30 @@ def _run(options: RunOptions, console: Console) -> int:
         begun = directory.begin(opened.text, opened.design)
         is_told = not begun.is_new and directory.tables.is_dir()
         if is_told and is_finished(directory, opened.design, opened.file.seed, begun.files):
-            _say_nothing_left(console, opened, directory)
-            return ExitCode.DONE
+            return _say_nothing_left(console, opened, directory)
         return _do_what_is_left(options, opened, directory, console)
 
 
 def _say_nothing_left(
     console: Console, opened: OpenedCampaign, directory: CampaignDirectory
-) -> None:
-    console.document({"campaign": opened.file.name, "directory": str(directory.path)})
+) -> int:
+    from campaigns.running.remaining import with_other_values
+    from commands.campaign.values import show_other_values
+
+    differing = with_other_values(directory, opened.design)
+    console.document(
+        {
+            "campaign": opened.file.name,
+            "directory": str(directory.path),
+            "values_differ": differing,
+        }
+    )
     console.result(
         f"{opened.file.name}: nothing is left to do for its {len(opened.design.cells)} cells"
     )
+    show_other_values(console, differing)
     console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
+    return ExitCode.INTERNAL_ERROR if differing else ExitCode.DONE
 
 
 def _do_what_is_left(
@@ -86,7 +97,7 @@ def _do_what_is_left(
     from campaigns.keeping.tables import write_tables
     from campaigns.running.campaign import Workers, run_campaign
     from campaigns.running.tally import Event
-    from commands.campaign.summary import summarise
+    from commands.campaign.summary import summarise, with_other_values
     from solver.pools import waiting_for
 
     if options.scheduler is not None:
@@ -101,6 +112,8 @@ def _do_what_is_left(
     results = read_campaign(directory.path)
     write_tables(results)
     summarise(console, results, done.shortfalls)
+    if with_other_values(results):
+        return ExitCode.INTERNAL_ERROR  # as run, where a schedule changes values
     return done.shortfalls[0].exit_code if done.shortfalls else ExitCode.DONE
 
 

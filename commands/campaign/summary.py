@@ -13,6 +13,7 @@ from campaigns.keeping.results import CampaignResults
 from campaigns.keeping.status import BoardStatus, CampaignStatus
 from campaigns.running.attempts import Shortfall
 from campaigns.running.preview import BoardPreview, preview_campaign
+from commands.campaign.values import show_other_values
 from commands.console import Console
 from commands.wording import lifetime
 from devices.documents.readable import si, size
@@ -169,7 +170,7 @@ def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[S
     """Print what came of a run: states of the cells by board, failures, and where the files are."""
     directory = results.directory
     states = Counter(result.state for result in results.cells)
-    differing = _with_other_values(results)
+    differing = with_other_values(results)
     console.document(
         {
             "campaign": results.name,
@@ -181,19 +182,19 @@ def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[S
     )
     words = ", ".join(f"{count} {state}" for state, count in states.items())
     console.result(f"{results.name}: {len(results.cells)} cells: {words}")
-    for cell in differing[:_MOST_SHOWN]:
-        console.result(f"values DIFFER from those of the unscheduled step: {cell}")
+    show_other_values(console, differing)
     for shortfall in shortfalls[:_MOST_SHOWN]:
         console.result(f"failed: {shortfall.what}: {shortfall.reason}")
     _count_more(console, len(shortfalls))
     console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
 
 
-def _with_other_values(results: CampaignResults) -> list[str]:
+def with_other_values(results: CampaignResults) -> list[str]:
+    """Cells of which a replay, control replays included, has changed values: a defect."""
     return [
         str(result.cell)
         for result in results.cells
-        if not all(each.values_identical for each in result.repetitions)
+        if not all(each.values_identical for each in (*result.repetitions, *result.controls))
     ]
 
 

@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 import cli
 from campaigns.design.cells import Design
 from campaigns.keeping.directory import CampaignDirectory
-from campaigns.keeping.records import ReplayPlace
+from campaigns.keeping.records import Repetition, ReplayPlace
+from campaigns.keeping.results import read_campaign
+from campaigns.keeping.tables import write_tables
 from campaigns.running.order import replays_in_order
 from campaigns.running.remaining import is_finished, replays_of
+from devices.replay import DifferingValue, ValueCheck
 from devices.results import Results
 from solver.baselines.names import BASELINE_NAMES
 from solver.baselines.registry import BASELINES
-from tests.support.campaigns import campaign_with_replays
+from tests.support.campaigns import campaign_with_replays, circumstances
+from tests.support.onboard.replays import report_of
 
 SEED, REPETITIONS = 0, 2
 
@@ -72,6 +76,35 @@ def test_a_campaign_with_an_unsolved_cell_is_not_finished(campaign: CampaignDire
     assert is_finished(campaign, design, SEED, files)
     del files[design.cells[-1].hash]
     assert not is_finished(campaign, design, SEED, files)
+
+
+@pytest.mark.parametrize("control", [False, True])
+def test_a_finished_campaign_whose_schedules_change_values_does_not_end_well(
+    control: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As run does; control replays count, too."""
+    one_cell = {"ram_budgets": ["100%"], "methods": ["keep-everything"]}
+    directory = campaign_with_replays(Results(tmp_path), **one_cell)
+    (result,) = read_campaign(directory.path).cells
+    graph, schedule = result.schedule()
+    run = ["campaign", "run", str(tmp_path / "tried.yaml"), "--results", str(tmp_path)]
+
+    def keep(place: ReplayPlace, *values: ValueCheck) -> None:
+        report = report_of(graph, schedule, values=values)
+        found = Repetition.of(result.cell, place, report, circumstances(), attempt=1)
+        directory.keep_repetition(found, report)
+        write_tables(read_campaign(directory.path))
+
+    for number in range(REPETITIONS):
+        keep(ReplayPlace(repetition=number, control=True, position=number))
+    assert cli.main(run) == 0
+    differing = (DifferingValue(tensor="loss", what="loss", steps=(1,)),)
+    against = "the unscheduled step on the board"
+    changed = ValueCheck(against=against, values=1, steps=1, differing=differing)
+    keep(ReplayPlace(repetition=0, control=control, position=0), changed)
+    assert cli.main(run) == 1
+    said = capsys.readouterr().out
+    assert f"values DIFFER from those of the unscheduled step: {result.cell}" in said
 
 
 def test_names_of_baselines_are_those_of_the_registry() -> None:
