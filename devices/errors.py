@@ -128,6 +128,10 @@ class BoardCommandFailed(MeasurementInvalid):
     """A command on the board exited with a code other than 0, or exceeded its time limit."""
 
 
+class SessionGone(BoardCommandFailed):
+    """The session's directory on the board is gone: the board was restarted or cleaned."""
+
+
 class EngineFailed(JoulewrightError):
     """A solver's engine or a worker process failed; the message contains its own error."""
 

@@ -17,6 +17,7 @@ from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     JoulewrightError,
+    SessionGone,
     SetupMissing,
 )
 from devices.operation import OpSpec
@@ -42,9 +43,9 @@ _SALVAGE_TIMEOUT_S = 10.0
 _SLOWEST_BYTES_PER_S = 200e3
 _LONG_TRANSFER_TIMEOUT_S = 3600.0
 
-# A single execution of the largest operations takes minutes on the slowest boards; if no window has
-# ended for so long, something hangs.
-_STALL_S = 900.0
+# A single execution of the largest operations takes minutes on the slowest boards. If no window has
+# ended for so long, or for this multiple of the time expected for all of them, something hangs.
+_STALL_S, _STALLED = 900.0, 2.0
 _STALL_CHECK_S = 30.0
 _SLOWEST_POLL_S = 5.0
 # Share of the interval between two polls after which a run is polled that may have ended by then.
@@ -184,7 +185,7 @@ class PosixBoard:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, cut, moves_data)
         except JoulewrightError as cut:
-            if self._boot_id_now() != self.facts.boot_id:
+            if self._has_rebooted():
                 raise RebootError(
                     f"{self.name}: the board rebooted while it was measuring",
                     remedy="check its power supply and its temperature",
@@ -296,7 +297,7 @@ class PosixBoard:
         gap_s = min(max(_FIRST_POLL * interval_s, expected_s), interval_s)
         started = time.monotonic()
         next_poll = started + gap_s
-        watch = _StallWatch(started)
+        watch = _StallWatch(max(_STALL_S, _STALLED * expected_s), started)
         while True:
             time.sleep(min(self._poll_interval_s, max(0.0, next_poll - time.monotonic())))
             now = time.monotonic()
@@ -364,16 +365,21 @@ class PosixBoard:
             timeout_s = _TRANSFER_TIMEOUT_S + size_bytes / _SLOWEST_BYTES_PER_S
             self.transport.put(local, name, timeout_s=timeout_s)
 
-    def _boot_id_now(self) -> str:
-        """Read the boot id. A reboot may have removed the private directory; a new one is then
-        made."""
+    def _has_rebooted(self) -> bool:
+        """Whether the board has rebooted since it was asked about itself.
+
+        A reboot may have removed the session's directory; a new one is then made. A board that is
+        too busy to answer has not: what the program has left in the directory can be read later.
+        """
         try:
-            return self._read_boot_id()
-        except BoardCommandFailed:
+            return self._read_boot_id() != self.facts.boot_id
+        except SessionGone:
             self.transport.close()
             self.transport.connect()
             self._data_sha256 = None
-            return self._read_boot_id()
+            return self._read_boot_id() != self.facts.boot_id
+        except BoardCommandFailed:
+            return False
 
     def _read_boot_id(self) -> str:
         return self.transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
@@ -381,8 +387,9 @@ class PosixBoard:
 
 @dataclass
 class _StallWatch:
-    """Watches whether records still arrive."""
+    """Watches whether records still arrive, each within ``longest_s``."""
 
+    longest_s: float
     grown_at: float
     looked_at: float = 0.0
     size_bytes: int = -1
@@ -395,7 +402,8 @@ class _StallWatch:
         if size_bytes != self.size_bytes:
             self.size_bytes = size_bytes
             self.grown_at = now
-        elif now - self.grown_at > _STALL_S:
+        elif now - self.grown_at > self.longest_s:
+            minutes = self.longest_s / 60
             raise BoardCommandFailed(
-                f"{board}: no window has ended for {_STALL_S / 60:.0f} minutes; the harness hangs"
+                f"{board}: no window has ended for {minutes:.0f} minutes; the harness hangs"
             )

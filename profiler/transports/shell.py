@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from devices.errors import BoardCommandFailed, BoardUnreachable, SetupMissing
+from devices.errors import BoardCommandFailed, BoardUnreachable, SessionGone, SetupMissing
 from profiler.transports.deadline import Deadline
 from profiler.transports.link import ConnectionLostError, Link, NoAnswerError, Sink
 from profiler.transports.scripts import DIRECTORY_GONE, SETUP_MISSING
@@ -172,7 +172,7 @@ class Shell:
         if finished.exit_code == SETUP_MISSING:
             return SetupMissing(f"{self.name}: {finished.stderr.strip()}")
         if finished.exit_code == DIRECTORY_GONE:
-            return BoardCommandFailed(
+            return SessionGone(
                 "the working directory no longer exists on the board, which was restarted or"
                 " cleaned meanwhile",
                 operation=f"{self.name}: {what}",

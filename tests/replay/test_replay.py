@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -376,14 +376,25 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
     assert bench.files == []
 
 
+@pytest.mark.parametrize("answers", [True, False])
 def test_a_program_that_is_killed_leaves_the_last_step_intact(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    answers: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the kernel does on a board without memory."""
+    """As the kernel does on a board without memory, which may be too busy to answer then."""
     mark = processes.new_mark()
     monkeypatch.setenv(processes.VARIABLE, mark)
 
+    transport = bench.session.board.transport  # type: ignore[attr-defined]
+    run = transport.run
+
+    def late(argv: Sequence[str], **options: Any) -> object:
+        if argv[0] == "cat":
+            raise BoardCommandFailed("cat did not finish within 30 s")
+        return run(argv, **options)
+
     def kill() -> None:
+        if not answers:
+            monkeypatch.setattr(transport, "run", late)
         for process in processes.marked(mark):
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
@@ -391,6 +402,8 @@ def test_a_program_that_is_killed_leaves_the_last_step_intact(
     wait = in_the_second_step(bench, kill)
     with pytest.raises(ReplayFailed, match="are intact and were read from the storage") as failure:
         bench.run(SCHEDULED, steps=20_000, watched=False, wait=wait)
+    monkeypatch.undo()
+    assert failure.value.record.steps
     assert failure.value.recovered is not None
     require_values_after(bench, failure.value.recovered.step, failure.value.recovered.values)
 
