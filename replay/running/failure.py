@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Messages from profiler/boards: the Linux harness ends with JW_EXIT_STEP and the line's number,
 # firmware refuses the line.
 _LINUX = re.compile(r"the harness ended with code 7: .*?line (\d+): (.*)", re.DOTALL)
+# Codes with which the Linux harness ends before it trains, such as JW_EXIT_STORAGE.
+_BEFORE_TRAINING = re.compile(r"the harness ended with code [2-5]:")
 _FIRMWARE = re.compile(r"the firmware refuses '(\w+)[^']*': (.*)", re.DOTALL)
 _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
 
@@ -71,6 +73,11 @@ class FailedLine:
 
     word: str
     sentence: str
+
+
+def may_have_trained(message: str) -> bool:
+    """Whether a program that ended with this message may have completed a step."""
+    return _BEFORE_TRAINING.search(message) is None
 
 
 def find_failed_line(plan: ExecutionPlan, script: str, message: str) -> FailedLine | None:

@@ -27,7 +27,13 @@ from profiler.meters.nominal import is_instrument
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import idle_s, tail_s
 from profiler.script.writer import Settings
-from replay.running.failure import FailedLine, Recovered, ReplayFailed, find_failed_line
+from replay.running.failure import (
+    FailedLine,
+    Recovered,
+    ReplayFailed,
+    find_failed_line,
+    may_have_trained,
+)
 from replay.running.measured import ReplayRecord, replay_record, require_whole
 from replay.running.records import parse_replay
 from replay.running.script import (
@@ -167,7 +173,8 @@ class ReplaySession:
             failed = find_failed_line(target.plan, script.text, str(outcome.cut))
             if failed is not None:
                 raise self._failure(plan, failed, record) from outcome.cut
-            if target.plan.pages and record.steps:
+            # What was measured may be lost, or too little to tell.
+            if target.plan.pages and may_have_trained(str(outcome.cut)):
                 remark, recovered = self._what_is_left(plan)
                 raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
