@@ -27,7 +27,7 @@ from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph, op, tensor, tight, training_chain
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
 
-_LONG_ENOUGH_S = 60.0
+_LONG_ENOUGH_S = 600.0
 
 
 def annealed(
