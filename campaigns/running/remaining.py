@@ -17,7 +17,10 @@ from campaigns.running.order import control_of, replays_in_order
 
 
 def with_other_values(directory: CampaignDirectory, design: Design) -> list[str]:
-    """Cells of which a replay has changed values, by the campaign's last table of replays."""
+    """Cells of which a replay, control replays included, has changed values: a defect.
+
+    They are found in the campaign's table of replays, as it was written last.
+    """
     file = directory.tables / "replays.csv"
     if not file.is_file():
         return []

@@ -96,8 +96,9 @@ def _do_what_is_left(
     from campaigns.keeping.results import read_campaign
     from campaigns.keeping.tables import write_tables
     from campaigns.running.campaign import Workers, run_campaign
+    from campaigns.running.remaining import with_other_values
     from campaigns.running.tally import Event
-    from commands.campaign.summary import summarise, with_other_values
+    from commands.campaign.summary import summarise
     from solver.pools import waiting_for
 
     if options.scheduler is not None:
@@ -111,8 +112,9 @@ def _do_what_is_left(
         done = run_campaign(directory, opened.file, opened.design, options.results, workers, show)
     results = read_campaign(directory.path)
     write_tables(results)
-    summarise(console, results, done.shortfalls)
-    if with_other_values(results):
+    differing = with_other_values(directory, opened.design)
+    summarise(console, results, done.shortfalls, differing)
+    if differing:
         return ExitCode.INTERNAL_ERROR  # as run, where a schedule changes values
     return done.shortfalls[0].exit_code if done.shortfalls else ExitCode.DONE
 

@@ -166,17 +166,21 @@ def _status_row(board: BoardStatus) -> list[str]:
     return [board.board, solved, replays, left, now]
 
 
-def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[Shortfall]) -> None:
+def summarise(
+    console: Console,
+    results: CampaignResults,
+    shortfalls: Sequence[Shortfall],
+    differing: Sequence[str],
+) -> None:
     """Print what came of a run: states of the cells by board, failures, and where the files are."""
     directory = results.directory
     states = Counter(result.state for result in results.cells)
-    differing = with_other_values(results)
     console.document(
         {
             "campaign": results.name,
             "directory": str(directory.path),
             "states": dict(states),
-            "values_differ": differing,
+            "values_differ": list(differing),
             "failures": [asdict(shortfall) for shortfall in shortfalls],
         }
     )
@@ -187,15 +191,6 @@ def summarise(console: Console, results: CampaignResults, shortfalls: Sequence[S
         console.result(f"failed: {shortfall.what}: {shortfall.reason}")
     _count_more(console, len(shortfalls))
     console.result(f"\ntables     {directory.tables}\ncampaign   {directory.path}")
-
-
-def with_other_values(results: CampaignResults) -> list[str]:
-    """Cells of which a replay, control replays included, has changed values: a defect."""
-    return [
-        str(result.cell)
-        for result in results.cells
-        if not all(each.values_identical for each in (*result.repetitions, *result.controls))
-    ]
 
 
 def _count_more(console: Console, count: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from commands.console import Console
 
-_MOST_SHOWN = 10
+_MOST_SHOWN = 20
 
 
 def show_other_values(console: Console, cells: Sequence[str]) -> None:

@@ -369,7 +369,7 @@ class PosixBoard:
         """Whether the board has rebooted since it was asked about itself.
 
         A reboot may have removed the session's directory; a new one is then made. A board that is
-        too busy to answer has not: what the program has left in the directory can be read later.
+        too busy to answer is taken not to have: what the program has left can be read later.
         """
         try:
             return self._read_boot_id() != self.facts.boot_id

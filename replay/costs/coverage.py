@@ -1,8 +1,13 @@
 """Share of later trials that the intervals of a profile hold, with its own interval.
 
 Two draws decide this share: the sittings of the profile, from which its intervals are, and those of
-the check. Its interval holds the long-run share, that of a profile and a check made anew, in 95 %
-of cases. Neither draw consists of independent trials:
+the check. Its interval is meant to hold the long-run share, that of a profile and a check made
+anew, in 95 % of cases. In simulated checks (400 for each case: 40 figures, 1 to 9 sittings, a
+profile without error) it did in 92 to 97 % where figures of one sitting correlate by at most 0.2,
+in 76 to 89 % with 0.5, and in 10 to 33 % where all deviate alike, in two sittings or more: most
+such checks hold every trial, and know of no other. The claim was found clearly wrong, falsely, in
+at most 4 % of them with two sittings or more, and in 11 % with one. Neither draw consists
+of independent trials:
 
 * Trials of one sitting of the check deviate together, as when the whole board is slower. Their
   variance is that between sittings (Kish 1965, *Survey Sampling*, section 8.2).

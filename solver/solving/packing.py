@@ -70,7 +70,7 @@ def pack(
         problem, actions, solve_again, deadline, tolerance_j, fitting, spare, earlier
     )
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        # Also where the limit has passed by more than that, or before Ctrl-C.
+        # A second from now if the limit has passed, as it may have when Ctrl-C comes.
         last = TimeLimit(max(limit.end, time.monotonic()) + _LAST_RESORT_S)
         with last.enforced():
             packed = _pack_without_search(problem, actions, packed, last)

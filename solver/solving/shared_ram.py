@@ -166,13 +166,12 @@ def _cannot_run(found: Schedule, asked_bytes: int, use: RamUse | None) -> Schedu
     """The result of searches whose schedules are all too large with their records."""
     assert use is not None, "a schedule was found that is too large"
     enough = use.largest_arena_bytes
-    is_over = found.ended_by in ("time_limit", "interrupted")
     return Schedule(
         graph=found.graph,
         graph_sha256=found.graph_sha256,
         energy_source=found.energy_source,
         status="no_solution",
-        ended_by=found.ended_by if is_over else None,
+        ended_by=found.ended_by,
         solver=found.solver,
         budget=found.budget,
         asked_ram_bytes=asked_bytes if found.budget.ram_bytes < asked_bytes else None,

@@ -38,6 +38,7 @@ from tests.support.networks.training import (
     small_gated,
     small_lookups,
     small_mixture,
+    small_positions,
     small_transformer,
     start_values,
 )
@@ -476,19 +477,8 @@ def test_initial_values_of_parts_are_those_of_the_whole() -> None:
         np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1))
 
 
-def with_positions() -> Network:
-    """A table of positions that is added to tokens: its features are cut, at every position."""
-    net = Network("with positions", 1)
-    x = net.embedding("embed", net.input("tokens", 1, 12), vocabulary=50, features=32)
-    positions = Value("positions", (1, 12, 32), "parameter", trained=True)
-    x = net.append("add", OpSpec.of("add.forward", elements=384), (x, positions), shape=x.shape)
-    x = net.linear("last", net.relu("relu", net.linear("first", x, 128)), 50)
-    net.softmax_cross_entropy("loss", replace(x, shape=(12, 50)), net.input("labels", 12))
-    return net
-
-
 def test_values_of_a_file_are_found_by_parts_along_inner_axes() -> None:
-    network = with_positions()
+    network = small_positions()
     draw = np.random.default_rng(0)
     values = {
         value.name: draw.random(value.shape, np.float32)

@@ -27,7 +27,6 @@ from devices.plan import (
 )
 from devices.quantities import Slices
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
-from networks.training.network import Value
 from networks.training.packing import packable
 from networks.training.selection import select_trained
 from networks.training.slicing import sliced
@@ -51,6 +50,7 @@ from tests.support.networks.training import (
     small_gated,
     small_lookups,
     small_mixture,
+    small_positions,
     small_transformer,
 )
 from tests.support.onboard.plan_interpreter import ByName, CanaryError, InterpretedBoard, Probes
@@ -621,13 +621,7 @@ def copied(spec: OpSpec) -> list[int]:
 @pytest.mark.parametrize("slices", [Slices(1 << 20, 768), Slices(600, 768), Slices(600)])
 def test_parts_are_compared_with_their_elements_of_the_whole(slices: Slices) -> None:
     """A table of positions, of which features are cut, is one of the tensors."""
-    net = Network("with positions", 1)
-    x = net.embedding("embed", net.input("tokens", 1, 12), vocabulary=50, features=32)
-    positions = Value("positions", (1, 12, 32), "parameter", trained=True)
-    x = net.append("add", OpSpec.of("add.forward", elements=384), (x, positions), shape=x.shape)
-    x = net.linear("last", net.relu("relu", net.linear("first", x, 128)), 50)
-    net.softmax_cross_entropy("loss", replace(x, shape=(12, 50)), net.input("labels", 12))
-    whole = training_step(net)
+    whole = training_step(small_positions())
     step = sliced(whole, slices)
     plan = reference(step, whole, no_workspace(whole))
     wholes = {

@@ -317,7 +317,7 @@ def test_a_guarded_plan_finds_an_operation_that_writes_too_far(bench: Bench) -> 
 
 
 def in_the_second_step(bench: Bench, act: Callable[[], None]) -> Callable[[float], None]:
-    """What is called while the board works, which acts when the first step is complete.
+    """A function that the run calls again and again; it acts once the first step is complete.
 
     Nothing is stored before, so that what an earlier run has left is not taken for this one's.
     """
@@ -389,8 +389,9 @@ def test_a_program_that_is_killed_leaves_the_last_step_intact(
     mark = processes.new_mark()
     monkeypatch.setenv(processes.VARIABLE, mark)
 
-    transport = bench.session.board.transport  # type: ignore[attr-defined]
-    run = transport.run
+    board = bench.session.board
+    assert isinstance(board, PosixBoard)
+    transport, run = board.transport, board.transport.run
 
     def late(argv: Sequence[str], **options: Any) -> object:
         if argv[0] == "cat":

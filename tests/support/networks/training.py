@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from devices.operation import Operand, OpSpec
 from networks.training import Network, StepOp, TrainingStep
+from networks.training.network import Value
 from tests.support.onboard.kernels import Array, KernelLibrary, aligned, fill
 
 Values: TypeAlias = Mapping[str, Array]
@@ -69,6 +71,17 @@ def small_mixture(batch: int = 3) -> Network:
     x = net.gather("gather", net.input("rows", 2), net.tanh("tanh", x))
     x = net.linear("linear", x, 3)
     net.mean_squared_error("loss", x, net.input("target", 2, 3))
+    return net
+
+
+def small_positions() -> Network:
+    """A table of positions is added to tokens; in parts of activations, its features are cut."""
+    net = Network("small positions", 1)
+    x = net.embedding("embed", net.input("tokens", 1, 12), vocabulary=50, features=32)
+    positions = Value("positions", (1, 12, 32), "parameter", trained=True)
+    x = net.append("add", OpSpec.of("add.forward", elements=384), (x, positions), shape=x.shape)
+    x = net.linear("last", net.relu("relu", net.linear("first", x, 128)), 50)
+    net.softmax_cross_entropy("loss", replace(x, shape=(12, 50)), net.input("labels", 12))
     return net
 
 
