@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from statistics import fmean
 from typing import Annotated, Literal, TypeAlias
 
@@ -20,6 +21,7 @@ from campaigns.keeping.results import CellResult
 from devices.documents.document import StrictModel
 from devices.errors import InputError
 from devices.profile import EnergySource
+from devices.quantities import NonNegative
 
 Quantity: TypeAlias = Literal["time", "energy", "predicted energy"]
 
@@ -63,8 +65,9 @@ class CampaignComparison(StrictModel):
     ``differences`` says in what the sides differ. ``left_out`` are cells of either side that could
     not be compared, with the reason. All intervals of ``cells`` and ``overall`` hold together with
     the ``confidence``, and so do those of ``controls``. Where the sides are of two campaigns,
-    ``began`` is when the first replay of each did: what changed on a board in between is in no
-    interval.
+    ``began`` is when the first replay of each did; where they are levels of one campaign,
+    ``furthest_apart_s`` is the longest time between the two replays of a pair. What changed on a
+    board in between is in no interval.
     """
 
     schema_: Annotated[Literal["campaign-comparison/1"], Field(alias="schema")] = (
@@ -76,6 +79,7 @@ class CampaignComparison(StrictModel):
     margin: float
     differences: tuple[str, ...]
     began: tuple[str, str] | None = None
+    furthest_apart_s: NonNegative | None = None
     cells: tuple[ComparedCell, ...]
     overall: tuple[Overall, ...]
     controls: tuple[Control, ...]
@@ -114,13 +118,15 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
     counts = Counter(sample.quantity for sample in samples if not sample.is_exact)
     measured = [quantity for quantity, count in counts.items() if count > 1]
     comparisons = sum(not sample.is_exact for sample in samples) + len(measured)
+    is_one = _is_one_campaign(first, second)
     overall = [_overall(quantity, samples, comparisons, margin) for quantity in measured]
     return CampaignComparison(
         first=first.words,
         second=second.words,
         margin=margin,
         differences=tuple(differences(pairs, (first, second))),
-        began=_began(first, second),
+        began=None if is_one else _began(first, second),
+        furthest_apart_s=_furthest_apart_s(pairs) if is_one else None,
         cells=tuple(sample.compared(comparisons, margin) for sample in samples),
         overall=tuple(each for each in overall if each is not None),
         controls=tuple(_controls((first, second), margin)),
@@ -128,15 +134,37 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
     )
 
 
+def _is_one_campaign(first: Side, second: Side) -> bool:
+    return first.results.directory.path.resolve() == second.results.directory.path.resolve()
+
+
 def _began(first: Side, second: Side) -> tuple[str, str] | None:
-    """When the replays of two campaigns began; None for levels of one, and without replays."""
-    if first.results.directory.path.resolve() == second.results.directory.path.resolve():
-        return None
+    """When the replays of two campaigns began; None without replays."""
     before, after = (
         [replay.circumstances.started for result in side.cells for replay in result.repetitions]
         for side in (first, second)
     )
     return (min(before), min(after)) if before and after else None
+
+
+def _furthest_apart_s(pairs: Sequence[tuple[CellResult, CellResult]]) -> float | None:
+    """Longest time between the beginnings of two replays that are paired; None without any.
+
+    A campaign that was interrupted, extended or repaired has pairs that ran days apart.
+    """
+    apart_s = [
+        abs((_started(new[number]) - _started(old[number])).total_seconds())
+        for old, new in (
+            (_by_number(first.repetitions), _by_number(second.repetitions))
+            for first, second in pairs
+        )
+        for number in old.keys() & new.keys()
+    ]
+    return max(apart_s, default=None)
+
+
+def _started(repetition: Repetition) -> datetime:
+    return datetime.fromisoformat(repetition.circumstances.started)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Logarithms of the ratios are taken as normal with an unknown variance (Student's t). A repetition
 runs all cells of a campaign within a short time of each other, so that the two members of a pair
 share what is slow to change: temperature, background load, the state of a card. Pairs of two
-campaigns do not share it, and what changes between the campaigns is in no interval.
+campaigns, or of a campaign that was interrupted or extended, do not share it, and what changes in
+between is in no interval.
 
 Intervals of several comparisons hold together with the stated confidence (Bonferroni): of
 comparisons between equal things within a campaign, at most 5 % raise any alarm.

@@ -9,6 +9,7 @@ from campaigns.comparing.shifts import Shift, Verdict
 from commands.console import Console
 
 _MOST_SHOWN = 20
+_CLOSE_S = 3600.0  # replays that began within this time share most of what is slow to change
 _WORDS: dict[Quantity, dict[Verdict, str]] = {
     "time": {"more": "slower", "less": "faster"},
     "energy": {"more": "more energy", "less": "less energy"},
@@ -70,6 +71,11 @@ def _show_differences(console: Console, comparison: CampaignComparison) -> None:
         console.result(
             f"they are two campaigns, begun at {before} and at {after}: what changed on a board in"
             " between counts as a change; levels of one campaign run close together"
+        )
+    if comparison.furthest_apart_s is not None and comparison.furthest_apart_s > _CLOSE_S:
+        console.result(
+            f"replays of a repetition ran up to {comparison.furthest_apart_s / 3600:.1f} h apart:"
+            " what changed on a board in between counts as a change"
         )
 
 

@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +153,13 @@ def measured(
     *,
     board_of: Callable[[Cell], BoardIdentity] = lambda _: A_COMPUTER,
     controls: bool = False,
+    hours_of: Callable[[Cell], float] = lambda _: 0.0,
     **changes: Any,
 ) -> None:
     """A campaign on this computer whose replays took what ``step_s`` returns.
 
     ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
+    Replays began ``hours_of`` their cell from now.
     """
     document = {
         "schema": "campaign/1",
@@ -186,7 +189,10 @@ def measured(
             unconstrained_time_s=1.0,
             predicted_operations=0,
         )
-        circumstances = Circumstances.since(Beginning())
+        beginning = Beginning()
+        started = datetime.fromisoformat(beginning.started) + timedelta(hours=hours_of(cell))
+        beginning.started = started.isoformat(timespec="seconds")
+        circumstances = Circumstances.since(beginning)
         solved = SolvedCell.of(asked, graph, schedule, circumstances)
         directory.keep_solved(graph, schedule, solved)
         for number in range(opened.design.repetitions_of(cell)):
@@ -271,6 +277,23 @@ def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named
     assert "differ in: description of local, conditions" in said
     assert compare("flags:o2", "flags:both") == 0
     assert "they differ in 2 things" in capsys.readouterr().out
+
+
+def test_levels_whose_replays_ran_far_apart_are_compared_and_it_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    conditions = [{"name": "o2", "flags": ["-O2"]}, {"name": "o3", "flags": ["-O3"]}]
+    for name, hours in (("close", 0.5), ("extended", 50.0)):
+        measured(
+            name,
+            noisy(4),
+            conditions=conditions,
+            hours_of=lambda cell, hours=hours: hours if cell.condition == "o3" else 0.0,
+        )
+    assert compare("close:o2", "close:o3") == 0
+    assert " apart: " not in capsys.readouterr().out
+    assert compare("extended:o2", "extended:o3") == 0
+    assert "replays of a repetition ran up to 50.0 h apart: " in capsys.readouterr().out
 
 
 def test_the_plan_in_a_firmware_is_no_difference_of_its_own(
