@@ -145,7 +145,7 @@ def _kill(executor: Any) -> None:
 def _local_executor(processes: int) -> Executor:
     from loky import ProcessPoolExecutor
 
-    _start_resource_tracker()
+    _start_resource_trackers()
     with _stops_blocked():  # a semaphore that is only half registered would be left behind
         executor: Executor = ProcessPoolExecutor(
             processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
@@ -153,16 +153,21 @@ def _local_executor(processes: int) -> Executor:
     return executor
 
 
-def _start_resource_tracker() -> None:
-    """Start loky's resource tracker so that SIGHUP does not end it.
+def _start_resource_trackers() -> None:
+    """Start the resource trackers of loky and of ``multiprocessing``.
 
-    It outlives this process to remove what was left behind, and ignores Ctrl-C and SIGTERM only.
+    They outlive this process to remove what was left behind, and ignore Ctrl-C and SIGTERM only:
+    SIGHUP is blocked in them. Whoever starts that of ``multiprocessing`` unblocks these two
+    signals; loky would do so just before it starts a worker, which would inherit it.
     """
-    from loky.backend.resource_tracker import ensure_running
+    from multiprocessing import resource_tracker as of_multiprocessing
+
+    from loky.backend import resource_tracker as of_loky
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # processes inherit it
     try:
-        ensure_running()
+        of_loky.ensure_running()
+        of_multiprocessing.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
