@@ -15,7 +15,7 @@ from solver.pools import local_pool
 from solver.problem.schedule import Budget
 from solver.sweep.directory import SweepDirectory, SweepSubject
 from solver.sweep.record import SOLVED, SweepRow
-from solver.sweep.sweep import PointSolved, sweep
+from solver.sweep.sweep import Event, PointSolved, sweep
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,14 @@ def curve(case: Case, count: int, options: SolverOptions, directory: Path) -> Cu
         kept.study(subject, [b for b in budgets if b.ram_bytes >= form.least_bytes], [])
         for subject, form in zip(subjects, case.forms, strict=True)
     ]
+
+    def keep(event: Event) -> None:
+        kept.keep(event)
+        if isinstance(event, PointSolved):
+            _report(event)
+
     with local_pool(1) as pool:
-        for event in sweep(studies, options, pool):
-            kept.keep(event)
-            if isinstance(event, PointSolved):
-                _report(event)
+        sweep(studies, options, pool, keep)
     rows = {form.graph.name: _solved(kept, subject) for form, subject in _pairs(case, subjects)}
     return Curve(case, tuple(_point(case, budget, rows) for budget in budgets))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from devices.program import COMMAND
 
 if TYPE_CHECKING:
     from solver.sweep.directory import SweepSubject
+    from solver.sweep.sweep import Event
 
 
 def sweep(options: SweepOptions, console: Console) -> int:
@@ -51,9 +52,13 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
         open_pool(options.jobs, options.scheduler) as pool,
         console.progress("solving", things) as progress,
     ):
-        for done, event in enumerate(solve_studies(studies, options.solver, pool), start=1):
+        counter = count(1)
+
+        def keep(event: Event) -> None:
             directory.keep(event)
-            progress.show(event_line(event), done)
+            progress.show(event_line(event), next(counter))
+
+        solve_studies(studies, options.solver, pool, keep)
     directory.write_tables()
     pictures = []
     statuses: set[str] = set()

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, TypeVar
 
 from devices.errors import EngineFailed
+from devices.program import stops_put_off
 from solver.baselines.baseline import BaselineResult
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
@@ -71,58 +72,122 @@ class BaselineRun:
     result: BaselineResult
 
 
+Event: TypeAlias = PointSolved | BaselineRun
+
+
 def sweep(
-    studies: Sequence[Study], options: SolverOptions, pool: Pool
-) -> Iterator[PointSolved | BaselineRun]:
+    studies: Sequence[Study],
+    options: SolverOptions,
+    pool: Pool,
+    keep: Callable[[Event], None],
+) -> None:
     """Solve every point of every study, then run the baselines.
 
-    Baselines also run earlier if no point is left for a worker.
+    Baselines also run earlier if no point is left for a worker. What has finished is kept also if
+    a search failed or Ctrl-C came meanwhile, which waits until ``keep`` returns.
 
     Args:
         studies: Graphs with their budgets and baselines.
         options: Search options of each point.
         pool: Where the searches run.
-
-    Yields:
-        Each finished point or baseline, as good as the results known by then allow.
+        keep: Called with each finished point or baseline, as good as the results known by then
+            allow.
 
     Raises:
         EngineFailed: The process of an engine or a worker failed.
         RefereeError: A schedule is invalid, which is a defect.
     """
-    chains = [chain for study in studies for chain in _chains(study, options.gap)]
-    baselines = deque((study, *baseline) for study in studies for baseline in study.baselines)
-    points: dict[Future[tuple[Schedule, ...]], tuple[_Chain, Budget]] = {}
-    runs: dict[Future[BaselineResult], tuple[Study, str, Budget]] = {}
-    while True:
-        while len(points) + len(runs) < max(1, pool.width()):
-            chain = _idle(chains)
-            if chain is not None:
-                budget = chain.budgets.popleft()
-                inferred = chain.frontier.without_search(budget)
-                if inferred is not None:
-                    yield PointSolved(chain.study, chain.frontier.add(inferred))
-                    continue
-                chain.busy = True
-                points[_submit_point(pool, chain, budget, options)] = chain, budget
-            elif baselines:
-                study, name, budget = baselines.popleft()
-                runs[_submit_baseline(pool, study, name, budget, options)] = (study, name, budget)
-            else:
-                break
-        if not points and not runs:
-            return
-        in_flight: list[Future[Any]] = [*points, *runs]
-        done, _ = wait(in_flight, return_when=FIRST_COMPLETED)
-        for point in [future for future in points if future in done]:
-            chain, budget = points.pop(point)
-            chain.busy = False
-            *others, found = _outcome(point)
-            for other in others:
-                chain.frontier.learn(other)
-            yield PointSolved(chain.study, chain.frontier.add(found, budget))
-        for run in [future for future in runs if future in done]:
-            yield BaselineRun(*runs.pop(run), _outcome(run))
+    run = _Sweep(
+        options=options,
+        pool=pool,
+        keep=keep,
+        chains=[chain for study in studies for chain in _chains(study, options.gap)],
+        baselines=deque((study, *each) for study in studies for each in study.baselines),
+    )
+    try:
+        run.solve_all()
+    except BaseException:
+        run.keep_finished()
+        raise
+
+
+@dataclass
+class _Sweep:
+    """Chains and baselines that are left, and the futures of those that are being solved."""
+
+    options: SolverOptions
+    pool: Pool
+    keep: Callable[[Event], None]
+    chains: list[_Chain]
+    baselines: deque[tuple[Study, str, Budget]]
+    points: dict[Future[tuple[Schedule, ...]], tuple[_Chain, Budget]] = field(default_factory=dict)
+    runs: dict[Future[BaselineResult], tuple[Study, str, Budget]] = field(default_factory=dict)
+
+    def solve_all(self) -> None:
+        while True:
+            while len(self.points) + len(self.runs) < max(1, self.pool.width()):
+                if not self._begin_next():
+                    break
+            if not self.points and not self.runs:
+                return
+            in_flight: list[Future[Any]] = [*self.points, *self.runs]
+            wait(in_flight, return_when=FIRST_COMPLETED)
+            self._finish()
+
+    def keep_finished(self) -> None:
+        """Keep what has finished but for failures."""
+        for future in self._done():
+            if future.cancelled() or future.exception() is not None:
+                self.points.pop(future, None)
+                self.runs.pop(future, None)
+        self._finish()
+
+    def _begin_next(self) -> bool:
+        """Begin the next point or baseline. Returns whether one was left."""
+        chain = _idle(self.chains)
+        if chain is not None:
+            budget = chain.budgets.popleft()
+            inferred = chain.frontier.without_search(budget)
+            if inferred is not None:
+                self._keep(PointSolved(chain.study, chain.frontier.add(inferred)))
+                return True
+            chain.busy = True
+            future = _submit_point(self.pool, chain, budget, self.options)
+            self.points[future] = chain, budget
+        elif self.baselines:
+            study, name, budget = self.baselines.popleft()
+            run = _submit_baseline(self.pool, study, name, budget, self.options)
+            self.runs[run] = study, name, budget
+        else:
+            return False
+        return True
+
+    def _done(self) -> list[Future[Any]]:
+        in_flight: list[Future[Any]] = [*self.points, *self.runs]
+        return [future for future in in_flight if future.done()]
+
+    def _finish(self) -> None:
+        """Keep what has finished. A future stays until its result is kept."""
+        for future in self._done():
+            with stops_put_off():
+                if future in self.points:
+                    self._finish_point(future)
+                else:
+                    self.keep(BaselineRun(*self.runs[future], _outcome(future)))
+                    del self.runs[future]
+
+    def _finish_point(self, future: Future[tuple[Schedule, ...]]) -> None:
+        chain, budget = self.points[future]
+        *others, found = _outcome(future)
+        for other in others:
+            chain.frontier.learn(other)
+        self.keep(PointSolved(chain.study, chain.frontier.add(found, budget)))
+        chain.busy = False
+        del self.points[future]
+
+    def _keep(self, event: Event) -> None:
+        with stops_put_off():
+            self.keep(event)
 
 
 @dataclass

@@ -28,7 +28,7 @@ from solver.referee.referee import replay, verify
 from solver.requests.choice import cheapest
 from solver.requests.subjects import SolveSubject
 from solver.requests.summary import summary
-from solver.sweep.sweep import PointSolved, Study, sweep
+from solver.sweep.sweep import Event, PointSolved, Study, sweep
 from tests.support.graphs.schedules import by_rule, costed
 from tests.support.onboard.executor import card, keeping
 
@@ -84,10 +84,13 @@ def test_points_of_a_sweep_leave_room_for_the_records_of_their_schedules() -> No
     study = Study("small", GRAPH, budgets, ram=ram)
     options = SolverOptions(gap=1.0, time_limit_s=20.0, threads=1)
     found: dict[Budget, Schedule] = {}
+
+    def keep(event: Event) -> None:
+        assert isinstance(event, PointSolved)
+        found.update({schedule.budget: schedule for schedule in event.schedules})
+
     with ThreadPoolExecutor(1) as executor:
-        for event in sweep([study], options, Pool(executor, lambda: 1)):
-            assert isinstance(event, PointSolved)
-            found |= {schedule.budget: schedule for schedule in event.schedules}
+        sweep([study], options, Pool(executor, lambda: 1), keep)
     assert list(found) == budgets
     for schedule in found.values():
         plan = plan_of(schedule)

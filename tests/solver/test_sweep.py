@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import cli
 from devices.documents.document import DocumentError, read_json
 from devices.errors import EngineFailed
+from devices.program import STOPS
 from plots.tradeoff import tradeoff
 from solver.baselines.registry import BASELINES
 from solver.constructed import keep_everything
@@ -39,7 +40,7 @@ from solver.sweep.directory import SweepDirectory, SweepSubject
 from solver.sweep.frontier import Frontier
 from solver.sweep.grid import budget_grid
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
-from solver.sweep.sweep import PointSolved, Study, sweep
+from solver.sweep.sweep import Event, PointSolved, Study, sweep
 from tests.support.boards.processes import (
     VARIABLE,
     marked,
@@ -94,9 +95,12 @@ def solved(
 ) -> dict[Budget, Schedule]:
     """The schedule of each point after the sweep."""
     found = {}
-    for event in sweep([Study(graph.name, graph, budgets)], options, pool):
+
+    def keep(event: Event) -> None:
         assert isinstance(event, PointSolved)
         found.update({schedule.budget: schedule for schedule in event.schedules})
+
+    sweep([Study(graph.name, graph, budgets)], options, pool, keep)
     return found
 
 
@@ -516,6 +520,31 @@ def test_ctrl_c_while_a_pool_begins_leaves_no_process_and_no_semaphore(moment: s
         wait_until(lambda: not marked(mark))
 
 
+MASKS = """
+import signal
+from loky.backend import fork_exec
+from solver.pools import local_pool
+
+def noted(*words, **named):
+    print(*sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, set()))))
+    return begun(*words, **named)
+
+begun, fork_exec.fork_exec = fork_exec.fork_exec, noted
+with local_pool(1) as pool:
+    print(pool.submit(pow, 2, 3).result())
+"""
+
+
+def test_workers_are_started_while_what_stops_them_is_blocked() -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", MASKS], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert process.stdout.splitlines() == [
+        " ".join(str(number) for number in sorted(map(int, STOPS))),
+        "8",
+    ]
+
+
 ENDED_MEANWHILE = """
 import sys
 import threading
@@ -560,6 +589,42 @@ def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 
 
+def two_points_at_once(chain: CostedGraph) -> list[Budget]:
+    peak = unconstrained_peak(chain)
+    return [Budget(ram_bytes=peak * share // 100) for share in (80, 90)]
+
+
+def test_a_failed_point_takes_no_other_with_it_that_has_finished(chain: CostedGraph) -> None:
+    class FirstFails(SameProcessExecutor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            return super().submit(fn if self.submitted else failing, *args, **kwargs)
+
+    def failing(*_: object) -> None:
+        raise EngineFailed("the engine has ended")
+
+    kept: list[Event] = []
+    study = Study(chain.name, chain, two_points_at_once(chain))
+    with pytest.raises(EngineFailed, match="the engine has ended"):
+        sweep([study], EXACT, FirstFails(together=2).pool, kept.append)
+    assert [event.schedules[0].budget for event in kept if isinstance(event, PointSolved)] == [
+        study.budgets[1]
+    ]
+
+
+def test_ctrl_c_while_a_point_is_kept_loses_no_other_that_has_finished(chain: CostedGraph) -> None:
+    kept: list[Event] = []
+
+    def keep(event: Event) -> None:
+        if not kept:
+            signal.raise_signal(signal.SIGINT)
+        kept.append(event)
+
+    study = Study(chain.name, chain, two_points_at_once(chain))
+    with pytest.raises(KeyboardInterrupt):
+        sweep([study], EXACT, SameProcessExecutor(together=2).pool, keep)
+    assert len(kept) == 2
+
+
 # --- records --------------------------------------------------------------------------------------
 
 
@@ -574,10 +639,8 @@ def kept(
     directory = SweepDirectory(path, options)
     grid = budget_grid(graph, ram_budgets, deadlines, "all")
     workers = SameProcessExecutor()
-    for event in sweep(
-        [directory.study(SweepSubject(graph, "all"), grid, [])], options, workers.pool
-    ):
-        directory.keep(event)
+    study = directory.study(SweepSubject(graph, "all"), grid, [])
+    sweep([study], options, workers.pool, directory.keep)
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
 
