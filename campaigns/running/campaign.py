@@ -48,6 +48,7 @@ from campaigns.running.tally import Event, Tally
 from devices.documents.document import read_yaml
 from devices.errors import ExitCode, JoulewrightError
 from devices.profile import DeviceProfile
+from devices.program import stops_put_off
 from devices.results import Results
 from solver.pools import LastingPool, Pool, cluster_pool, lasting_pools
 
@@ -179,7 +180,8 @@ class _Run:
                 if not self.in_flight:
                     time.sleep(_POLL_S)
                 for future in finished:
-                    self._finish(future)
+                    with stops_put_off():
+                        self._finish(future)
             progress.write(self._progress())
         except BaseException:
             self._interrupt()
@@ -447,7 +449,10 @@ class _Run:
     # --- the end --------------------------------------------------------------------------------
 
     def _interrupt(self) -> None:
-        """Ask the boards' processes to end what they do, and wait a while for them."""
+        """Ask the boards' processes to end what they do, and wait a while for them.
+
+        Schedules that were found while this process did something else are kept.
+        """
         on_boards = [
             future for future, (task, _) in self.in_flight.items() if not isinstance(task, _Solving)
         ]
@@ -457,6 +462,12 @@ class _Run:
                     os.kill(lane.pid.result(), signal.SIGTERM)
         with suppress(KeyboardInterrupt):
             wait(on_boards, timeout=_STOPPING_S)
+        for future, (task, _) in self.in_flight.items():
+            if isinstance(task, _Solving) and future.done():
+                outcome = _outcome(future)
+                if isinstance(outcome, Succeeded):
+                    with stops_put_off():
+                        self._keep_schedule(task.job, outcome.value)
 
     def _progress(self) -> CampaignProgress:
         solving = [

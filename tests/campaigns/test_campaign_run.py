@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
+from campaigns.running.solving import CostedNetwork, costed_network
 from devices.claims.claim import claim_by_name, sole_user
 from devices.documents.document import dump_yaml, read_json
 from devices.library import resolve_profile
@@ -37,6 +39,7 @@ from devices.results import Results
 from profiler.building.plan_memory import firmware_ram_bytes
 from replay.lowering.lowering import lower
 from replay.runs import planned_workspace, training_step_of
+from solver.pools import LastingPool
 from solver.problem.schedule import Schedule
 from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
@@ -595,6 +598,36 @@ def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     assert kept.items() <= times_of_writing(DIRECTORY).items()
     assert states(read_campaign(DIRECTORY)) == {"done", "no schedule"}
     assert not [path for path in DIRECTORY.rglob(".*") if path.is_file()]
+
+
+def test_ctrl_c_while_a_network_is_costed_keeps_the_schedule_that_was_found_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches: list[Future[Any]] = []
+
+    def submitted(pool: LastingPool, *words: Any) -> Future[Any]:
+        searches.append(begun(pool, *words))
+        return searches[-1]
+
+    def interrupted_once_a_schedule_is_found(*words: Any) -> CostedNetwork:
+        if searches:
+            wait(searches)
+            raise KeyboardInterrupt
+        return costed_network(*words)
+
+    begun = LastingPool.submit
+    monkeypatch.setattr(LastingPool, "submit", submitted)
+    monkeypatch.setattr(
+        "campaigns.running.campaign.costed_network", interrupted_once_a_schedule_is_found
+    )
+    few = {"boards": [{"profile": "m4"}], "ram_budgets": ["100%"], "methods": ["keep-everything"]}
+    opened = open_campaign(write(PUBLISHED, **few), Results())
+    directory = CampaignDirectory(DIRECTORY)
+    directory.begin(opened.text, opened.design)
+    with pytest.raises(KeyboardInterrupt):
+        run_campaign(directory, opened.file, opened.design, Results(), Workers(jobs=2))
+    found = [result.solved is not None for result in read_campaign(DIRECTORY).cells]
+    assert found == [True, False]
 
 
 def ended_while_replaying(number: signal.Signals) -> None:
