@@ -186,6 +186,8 @@ const char *jw_store_complete(jw_store *store) {
     return NULL;
 }
 
+const char jw_store_has_no_step[] = "the storage holds no complete step of this plan";
+
 const char *jw_store_recover(jw_store *store) {
     jw_newest_record newest = {.part = 0};
     store->begun = store->complete = store->settled = false;
@@ -200,7 +202,7 @@ const char *jw_store_recover(jw_store *store) {
         return error;
     }
     if (!newest.record.valid) {
-        return "the storage holds no complete step of this plan";
+        return jw_store_has_no_step;
     }
     store->complete = true;
     store->run = newest.record.run;

@@ -78,8 +78,11 @@ const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t r
  * step 0 of a run. */
 const char *jw_store_complete(jw_store *store);
 
-/* Find the last complete step of this plan; store->step is its number. */
+/* Find the last complete step of this plan; store->step is its number. The storage was read and has
+ * none if the answer is jw_store_has_no_step itself. */
 const char *jw_store_recover(jw_store *store);
+
+extern const char jw_store_has_no_step[];
 
 /* Number of rows of a table that jw_store_keep_rows and jw_store_fetch_rows transfer at once in
  * `room` bytes; at least one. */

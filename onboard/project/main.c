@@ -191,9 +191,14 @@ static void load_initial_values(const training_data *data, const jw_executor *ex
 /* Load the values of the last complete step in storage; false if there is none. */
 static bool resume(const jw_executor *executor) {
     const jw_plan *plan = executor->plan;
-    if (!executor->store || jw_store_recover(executor->store)) {
+    if (!executor->store) {
         return false;
     }
+    const char *error = jw_store_recover(executor->store);
+    if (error == jw_store_has_no_step) {
+        return false;
+    }
+    require("storage", error);
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         const jw_place address = plan->kept[i].address;
         if (address != JW_NO_PLACE) {

@@ -197,6 +197,47 @@ def test_a_run_continues_where_the_last_one_ended(project: Path, tmp_path: Path)
     assert after_parts == after_whole
 
 
+FAILING_READ = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int calls;
+
+ssize_t pread64(int file, void *memory, size_t bytes, off64_t offset) {
+    ssize_t (*real)(int, void *, size_t, off64_t) = dlsym(RTLD_NEXT, "pread64");
+    if (calls++ == atoi(getenv("FAILING_READ"))) {
+        errno = EIO;
+        return -1;
+    }
+    return real(file, memory, bytes, offset);
+}
+"""
+
+
+@pytest.mark.slow
+def test_training_does_not_begin_anew_where_the_last_step_cannot_be_read(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "failing.c").write_text(FAILING_READ)
+    shim = tmp_path / "failing.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(shim), str(tmp_path / "failing.c"), "-ldl"], check=True
+    )
+    whole, _ = train(project, 3, tmp_path / "whole.bin")
+    first, _ = train(project, 2, tmp_path / "parts.bin")
+    with monkeypatch.context() as failing:
+        failing.setenv("LD_PRELOAD", str(shim))
+        failing.setenv("FAILING_READ", "8")  # after the records of eight parts, the newest again
+        with pytest.raises(subprocess.CalledProcessError) as failed:
+            train(project, 1, tmp_path / "parts.bin")
+    assert "cannot be read: " in failed.value.stderr
+    second, _ = train(project, 1, tmp_path / "parts.bin")
+    assert first + second == whole
+
+
 @pytest.mark.slow
 def test_parameters_whose_home_is_storage_are_paged(
     library: KernelLibrary, project: Path, tmp_path: Path
