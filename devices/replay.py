@@ -403,10 +403,11 @@ class ReplayReport(StrictModel):
 
     ``origin`` is the model, batch and profile of the schedule's graph. ``time_s`` is over ``steps``
     unwatched steps (over the watched ones if there are no others); ``watched_steps`` were measured
-    action by action. ``predicted_energy_source`` is the profile's, ``measured_energy_source`` the
-    replay's (on an emulated board, seconds are emulated too). ``energy_j`` is absent if no step has
-    an energy; it is that of ``energy_steps`` steps together if no single one is long enough for the
-    meter. ``activity_energies`` are those of single operations, absent if the meter cannot give
+    action by action. ``trained_steps`` includes steps that something disturbed, which do not count;
+    earlier versions do not state it. ``predicted_energy_source`` is the profile's,
+    ``measured_energy_source`` the replay's (on an emulated board, seconds are emulated too).
+    ``energy_j`` is absent if no step has an energy; it is that of ``energy_steps`` steps together
+    if no single one is long enough for the meter. ``activity_energies`` are those of single operations, absent if the meter cannot give
     them. ``held_out`` is absent if nothing was evaluated. ``limits`` are sentences on what the
     figures do not cover.
     """
@@ -424,6 +425,7 @@ class ReplayReport(StrictModel):
     meter: MeterRecord | None = None
     steps: Count
     watched_steps: Count
+    trained_steps: Count | None = None
     time_s: Comparison
     energy_j: Comparison | None = None
     energy_steps: Count | None = None
@@ -439,6 +441,11 @@ class ReplayReport(StrictModel):
     losses: tuple[float | None, ...] = ()
     held_out: HeldOutScores | None = None
     limits: tuple[str, ...] = ()
+
+    @property
+    def all_steps(self) -> int:
+        """Number of steps that have changed the values, disturbed ones included."""
+        return self.trained_steps or max(self.steps, len(self.losses))
 
     @property
     def held_actions(self) -> int:

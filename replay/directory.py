@@ -87,7 +87,7 @@ class StoredRun:
             write_atomically(self.directory / name, dump_json(document))
         write_atomically(self.directory / VALUES, _npz(values))
         if step.file is not None:
-            weights = _weights(step.file, step.adapters, values, self.report.steps)
+            weights = _weights(step.file, step.adapters, values, self.report.all_steps)
             write_atomically(self.directory / WEIGHTS, partial(_save, weights))
             if has_trained_model(step):
                 assert step.file.save is not None, "has_trained_model has looked"

@@ -110,6 +110,7 @@ def run_report(
     losses = (loss if math.isfinite(loss) else None for loss in replayed.timed.losses)
     return report.model_copy(
         update={
+            "trained_steps": len(replayed.timed.steps),
             "losses": tuple(losses),
             "unscheduled_s": median_interval(times_s, seed) if times_s else None,
             "activity_energies": energies,

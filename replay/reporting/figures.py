@@ -69,8 +69,10 @@ def _differences(
                 f"states values[{index}].values {check.values}; its graph has"
                 f" {len(graph.tensors)} tensors"
             )
-        if check.steps > report.steps:
-            yield f"states values[{index}].steps {check.steps}; it states {report.steps} steps"
+        if check.steps > report.all_steps:
+            yield f"states values[{index}].steps {check.steps}; it states {report.all_steps} steps"
+    if report.steps > report.all_steps:
+        yield f"states steps {report.steps}; it states trained_steps {report.all_steps}"
     built, profiled = report.build.kernels_sha256, graph.origin and graph.origin.kernels_sha256
     if profiled not in {None, built}:
         yield f"states kernels {built}; those of its schedule's costs are {profiled}"

@@ -23,6 +23,7 @@ from commands.run.summary import summarise
 from devices.documents.document import dump_yaml, read_json, write_atomically
 from devices.replay import ReplayReport
 from networks.training.initial import initial_values
+from replay.directory import StoredRun
 from replay.running.measured import ReplayRecord
 from replay.running.session import ReplaySession
 from replay.runs import Replayed, replay_schedule
@@ -281,6 +282,37 @@ def test_measured_report_is_printed_if_it_cannot_be_written(
     said = capsys.readouterr()
     assert json.loads(said.out)["schema"] == "replay/1"
     assert "replay.json: No space left" in said.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: bench.replayed)
+    monkeypatch.setattr("commands.run.summary.summarise", Mock(side_effect=KeyboardInterrupt))
+    assert run(case, "--steps", str(STEPS), "--out", "unread") == 130
+    directory = case.directory / "unread"
+    assert (directory / "parameters.npz").exists()
+    assert StoredRun.read(directory).report.values[0].identical
+
+
+@pytest.mark.slow
+def test_a_report_of_a_run_with_a_disturbed_step_can_be_read(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disturbed = {1: "the frequency went from 1500000 to 600000 kHz"}
+    replayed = replace(
+        bench.replayed,
+        timed=replace(bench.replayed.timed, disturbed=disturbed),
+        measured=replace(
+            bench.replayed.measured,
+            steps=(*bench.replayed.measured.steps[:1], *bench.replayed.measured.steps[2:]),
+        ),
+    )
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: replayed)
+    assert run(case, "--steps", str(STEPS), "--out", "disturbed") == 0
+    report = StoredRun.read(case.directory / "disturbed").report
+    assert (report.steps, report.all_steps, report.values[0].steps) == (STEPS - 1, STEPS, STEPS)
 
 
 @pytest.mark.slow
