@@ -8,7 +8,6 @@ command imports its modules only when it runs.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -48,10 +47,6 @@ def _run(argv: Sequence[str] | None) -> int:
         kept = "; finished parts are kept: run the same command again to resume"
         console.say(f"interrupted{kept if resumes else ''}")
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of standard output closed the pipe, as `head` does.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.DONE
     except Defect:
         raise
     except JoulewrightError as error:

@@ -110,11 +110,13 @@ def check(options: CheckOptions, console: Console) -> int:
     report = check_report(
         profile, description.name, now.isoformat(timespec="seconds"), groups, unchecked
     )
-    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
-    _summarise(console, report)
     out = options.results.checks / f"{description.name}.{now:%Y%m%dT%H%M%S}.json"
-    with sole_user(out.parent):
-        write_atomically(out, dump_json(report))
+    try:
+        with sole_user(out.parent):
+            write_atomically(out, dump_json(report))
+    finally:  # also where it cannot be written
+        console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+        _summarise(console, report)
     console.result(f"\ncheck    {out}")
     if not report.overall.is_clearly_below_the_claim:
         return ExitCode.DONE

@@ -1,18 +1,20 @@
 """Console of a command: results go to standard output, everything else to standard error.
 
-No other module prints or animates.
+No other module prints or animates. A reader that closes its pipe, as ``head`` does, ends neither
+the command nor what it measures, and does not change its exit code.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 # An activity that takes longer is named where there is no terminal.
 _SOON_S = 0.5
@@ -26,19 +28,17 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print a message for a person on standard error."""
-        print(text, file=sys.stderr, flush=True)
+        _print(text, sys.stderr)
 
     def result(self, text: str) -> None:
         """Print a result for a person on standard output; nothing with ``json_output``."""
         if not self.json_output:
-            print(text, flush=True)
+            _print(text, sys.stdout)
 
     def document(self, data: Any) -> None:
         """Print the result as JSON on standard output; nothing without ``json_output``."""
         if self.json_output:
-            json.dump(data, sys.stdout, indent=1)
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            _print(json.dumps(data, indent=1), sys.stdout)
 
     def table(self, rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
         """Print rows in aligned columns, the first row as the head.
@@ -64,6 +64,15 @@ class Console:
         It counts the finished ones of ``things``, or shows a share from 0 to 1 without them.
         """
         return Progress(self, activity, things)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 class Status:

@@ -106,10 +106,11 @@ def _run(
     )
     if held_out and before and after:
         report = report.model_copy(update={"held_out": held_out.scores(before, after)})
-    # Print the measurements first, in case they cannot be written.
-    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
-    summarise(console, report)
-    StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
+    try:
+        StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
+    finally:  # also where they cannot be written
+        console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+        summarise(console, report)
     # Imported only now: importing matplotlib earlier would slow the run down.
     from plots.replay.pictures import draw_replay
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -232,6 +235,25 @@ def test_a_slower_campaign_is_told_apart_and_ends_with_an_exit_code_of_its_own(
     assert said.count("slower") == 3  # of two cells, and of all
     assert compare("after", "before") == 0
     assert "faster" in capsys.readouterr().out
+
+
+def test_the_exit_code_stands_where_the_reader_of_the_printout_has_gone() -> None:
+    measured("before", noisy(1))
+    measured("after", noisy(2, 1.1))
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, cli.__file__, "campaign", "compare", "before", "after"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (8, "")
 
 
 def test_equal_campaigns_are_the_same_within_the_margin(
