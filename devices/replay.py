@@ -407,9 +407,9 @@ class ReplayReport(StrictModel):
     earlier versions do not state it. ``predicted_energy_source`` is the profile's,
     ``measured_energy_source`` the replay's (on an emulated board, seconds are emulated too).
     ``energy_j`` is absent if no step has an energy; it is that of ``energy_steps`` steps together
-    if no single one is long enough for the meter. ``activity_energies`` are those of single operations, absent if the meter cannot give
-    them. ``held_out`` is absent if nothing was evaluated. ``limits`` are sentences on what the
-    figures do not cover.
+    if no single one is long enough for the meter. ``activity_energies`` are those of single
+    operations, absent if the meter cannot give them. ``held_out`` is absent if nothing was
+    evaluated. ``limits`` are sentences on what the figures do not cover.
     """
 
     schema_: Annotated[Literal["replay/1"], Field(alias="schema")] = "replay/1"
