@@ -193,15 +193,16 @@ def _storage(stated: StorageUse, graph: CostedGraph, schedule: Schedule) -> Stor
     rows = stated.row_bytes or {}
     changed = {name for op in graph.ops for name in op.in_place.values()}.intersection(rows)
 
-    def whole_pages(tensor: str) -> int:
-        return -(-graph.tensor[tensor].bytes // stated.page_bytes) * stated.page_bytes
+    def whole_pages(size_bytes: int) -> int:
+        return -(-size_bytes // stated.page_bytes) * stated.page_bytes
 
     def traffic(kind: type[PageIn] | type[PageOut]) -> int:
         names = [each.tensor for each in schedule.actions if isinstance(each, kind)]
-        return sum(rows.get(name) or whole_pages(name) for name in names)
+        stored = [rows.get(n) or whole_pages(graph.tensor[n].stored_bytes) for n in names]
+        return sum(stored)
 
     # The next step begins by reading the changed rows twice, wiping a record and writing the rows.
-    settling_in = sum(2 * whole_pages(name) for name in changed)
+    settling_in = sum(2 * whole_pages(graph.tensor[name].bytes) for name in changed)
     settling_out = sum(rows[name] for name in changed) + (stated.page_bytes if changed else 0)
     written, worn = stated.written_bytes, stated.wear
     scheduled_bytes = traffic(PageOut) + settling_out

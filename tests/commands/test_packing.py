@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from devices import description
-from devices.documents.document import dump_yaml, read_json, read_yaml, write_atomically
+from devices.documents.document import dump_yaml, read_yaml, write_atomically
 from devices.profile import AffinePageCost, DeviceProfile
-from devices.replay import ReplayReport
+from replay.directory import StoredRun
 from solver.files.solved import read_solved
 from solver.problem.schedule import PageOut
 from tests.commands.test_slices import ANY, command
@@ -62,7 +62,7 @@ def test_a_step_that_packs_runs_with_the_values_of_one_that_does_not(tmp_path: P
 
     run = ("run", "--device", "own.yaml", "--schedule", "s.json", "--steps", "3", "--out", "run")
     assert command(tmp_path, *run) == 0
-    report = read_json(tmp_path / "run" / "replay.json", ReplayReport)
+    report = StoredRun.read(tmp_path / "run").report
     (check,) = report.values
     assert (check.against, check.identical) == ("the unscheduled step on the board", True)
     assert report.storage is not None
