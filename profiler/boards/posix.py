@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,7 +42,6 @@ _SALVAGE_TIMEOUT_S = 10.0
 
 # A replay transfers as much data as the network has; this is the rate of the slowest links.
 _SLOWEST_BYTES_PER_S = 200e3
-_LONG_TRANSFER_TIMEOUT_S = 3600.0
 
 # A single execution of the largest operations takes minutes on the slowest boards. If no window has
 # ended for so long, or for this multiple of the time expected for all of them, something hangs.
@@ -54,8 +54,7 @@ _FIRST_POLL = 0.2
 # Share of the board's free memory that measuring may take.
 _ARENA_SHARE = 0.5
 
-_PLAN, _RESULTS, _SAMPLES, _KERNELS = "plan", "results", "samples", "kernels"
-_DATA, _DUMPED = "data", "dumped"
+_PLAN, _DATA, _KERNELS = "plan", "data", "kernels"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 # Prints the absolute path of $1, which may begin with ~.
@@ -66,8 +65,37 @@ mkdir -p -- "$1" && cd -- "$1" || exit
 pwd
 """
 
+# Removes what earlier runs have left, before the harness begins.
+_RUN = 'rm -f results.* samples.* dumped.*; exec "$@"'
+
+# Prints the bytes of each file; 0 if there is none yet.
+_SIZES = 'for file; do if [ -e "$file" ]; then wc -c <"$file"; else echo 0; fi; done'
+
 # Assumed where a Cortex-A board does not report its caches; an upper limit.
 _ASSUMED_CACHE_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Names of what one run writes.
+
+    The harness creates its files only once it has its memory. Under fixed names, a run that ended
+    before would have the records of the run before it.
+    """
+
+    results: str
+    samples: str
+    dumped: str | None
+
+    @classmethod
+    def anew(cls, moves_data: bool) -> Self:
+        run = secrets.token_hex(4)
+        return cls(f"results.{run}", f"samples.{run}", f"dumped.{run}" if moves_data else None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        both = self.results, self.samples
+        return both if self.dumped is None else (*both, self.dumped)
 
 
 class PosixBoard:
@@ -167,30 +195,32 @@ class PosixBoard:
         """Run a plan detached, with only an occasional poll. A connection that is lost and comes
         back meanwhile makes no difference."""
         self._put(_PLAN, plan.encode())
-        files = [_PLAN, _RESULTS, _SAMPLES]
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
-        if moves_data:
+        written = _Written.anew(moves_data)
+        files = [_PLAN, written.results, written.samples]
+        if written.dumped is not None:
             self._put_data(data)
-            files += [_DATA, _DUMPED]
+            files += [_DATA, written.dumped]
         command: DetachedCommand | None = None
         try:
             command = self.transport.start(
-                [self._known_harness.path, "run", *files],
+                ["sh", "-c", _RUN, "sh", self._known_harness.path, "run", *files],
                 timeout_s=_COMMAND_TIMEOUT_S,
                 environment=self._known_harness.environment,
             )
-            self._wait(command, expected_s, wait)
-            return self._fetch(moves_data)
+            self._wait(command, written, expected_s, wait)
+            contents = self._contents(written, _TRANSFER_TIMEOUT_S)
+            return _outcome(dict(contents), written, None)
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
-            return Outcome("", "", cut) if is_gone else self._salvage(command, cut, moves_data)
+            return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
         except JoulewrightError as cut:
             if self._has_rebooted():
                 raise RebootError(
                     f"{self.name}: the board rebooted while it was measuring",
                     remedy="check its power supply and its temperature",
                 ) from cut
-            return self._salvage(command, cut, moves_data)
+            return self._salvage(command, written, cut)
 
     def close(self) -> None:
         try:
@@ -287,7 +317,9 @@ class PosixBoard:
             environment=self._known_harness.environment,
         ).stdout
 
-    def _wait(self, command: DetachedCommand, expected_s: float, wait: Wait) -> None:
+    def _wait(
+        self, command: DetachedCommand, written: _Written, expected_s: float, wait: Wait
+    ) -> None:
         """Wait until the harness has ended successfully. Raises :class:`BoardCommandFailed` if it
         ends otherwise or hangs."""
         interval_s = min(max(self._poll_interval_s, expected_s / 20), _SLOWEST_POLL_S)
@@ -316,32 +348,32 @@ class PosixBoard:
             gap_s = min(2 * gap_s, interval_s)
             next_poll = now + gap_s
             if watch.is_due(now):
-                watch.look(now, self._results_bytes(), self.name)
+                (results_bytes,) = self._sizes(written.results)
+                watch.look(now, results_bytes, self.name)
 
-    def _results_bytes(self) -> int:
-        answer = self.transport.run(["wc", "-c", _RESULTS], timeout_s=_COMMAND_TIMEOUT_S)
-        return int(answer.stdout.split()[0])
+    def _sizes(self, *names: str) -> list[int]:
+        """Bytes of each of these files."""
+        words = ["sh", "-c", _SIZES, "sh", *names]
+        answer = self.transport.run(words, timeout_s=_COMMAND_TIMEOUT_S)
+        return [int(line) for line in answer.stdout.split()]
 
     def _salvage(
-        self, command: DetachedCommand | None, cut: BaseException, moves_data: bool
+        self, command: DetachedCommand | None, written: _Written, cut: BaseException
     ) -> Outcome:
-        outcome = Outcome("", "", cut)
+        """What a run has written until it was cut; another Ctrl-C ends the transfer."""
+        found: dict[str, bytes] = {}
         if command is not None:
-            with suppress(JoulewrightError):
+            with suppress(JoulewrightError, KeyboardInterrupt):
                 command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
-                results = self._get(_RESULTS, _SALVAGE_TIMEOUT_S).decode("ascii")
-                samples = self._get(_SAMPLES, _SALVAGE_TIMEOUT_S).decode("ascii")
-                outcome = Outcome(results, samples, cut)
-                if moves_data:
-                    outcome = replace(outcome, dumped=self._get(_DUMPED, _SALVAGE_TIMEOUT_S))
-        return outcome
+                for name, content in self._contents(written, _SALVAGE_TIMEOUT_S):
+                    found |= {name: content}
+        return _outcome(found, written, cut)
 
-    def _fetch(self, moves_data: bool) -> Outcome:
-        return Outcome(
-            results=self._get(_RESULTS, _TRANSFER_TIMEOUT_S).decode("ascii"),
-            samples=self._get(_SAMPLES, _TRANSFER_TIMEOUT_S).decode("ascii"),
-            dumped=self._get(_DUMPED, _LONG_TRANSFER_TIMEOUT_S) if moves_data else b"",
-        )
+    def _contents(self, written: _Written, least_s: float) -> Iterator[tuple[str, bytes]]:
+        """Fetch what a run has written, file by file."""
+        names = written.names
+        for name, size_bytes in zip(names, self._sizes(*names), strict=True):
+            yield name, self._get(name, least_s + size_bytes / _SLOWEST_BYTES_PER_S)
 
     def _get(self, name: str, timeout_s: float) -> bytes:
         with tempfile.TemporaryDirectory() as scratch:
@@ -383,6 +415,18 @@ class PosixBoard:
 
     def _read_boot_id(self) -> str:
         return self.transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
+
+
+def _outcome(
+    contents: Mapping[str, bytes], written: _Written, cut: BaseException | None
+) -> Outcome:
+    """Outcome of a run from what was fetched of it."""
+    return Outcome(
+        results=contents.get(written.results, b"").decode("ascii"),
+        samples=contents.get(written.samples, b"").decode("ascii"),
+        cut=cut,
+        dumped=b"" if written.dumped is None else contents.get(written.dumped, b""),
+    )
 
 
 @dataclass

@@ -1,0 +1,74 @@
+"""Runs of the harness on a Linux board: what is fetched of them, whenever they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devices.errors import BoardCommandFailed
+from profiler.boards.base import Outcome
+from profiler.boards.posix import PosixBoard
+from profiler.transports.local import LocalTransport
+from tests.support.boards.measuring import describe
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prebuilt")]
+
+PLAN = "joulewright-plan 1\narena bytes=4096\nidle id=0 duration_ns=1000000\nend\n"
+TOO_LARGE = f"joulewright-plan 1\narena bytes={1 << 60}\nend\n"
+
+
+@pytest.fixture
+def board() -> Iterator[PosixBoard]:
+    with PosixBoard(describe(), LocalTransport(), 0.05) as board:
+        board.prepare(lambda _what: None)
+        yield board
+
+
+def run(board: PosixBoard, plan: str) -> Outcome:
+    return board.run_plan(plan, expected_s=0.1, wait=lambda _s: None)
+
+
+def test_a_run_that_ends_before_it_has_memory_has_no_records_of_an_earlier_one(
+    board: PosixBoard,
+) -> None:
+    first = run(board, PLAN)
+    assert first.cut is None
+    assert "window id=0" in first.results
+    failed = run(board, TOO_LARGE)
+    assert isinstance(failed.cut, BoardCommandFailed)
+    assert (failed.results, failed.samples) == ("", "")
+    again = run(board, PLAN)
+    assert again.cut is None
+    assert "window id=0" in again.results
+
+
+def test_files_of_earlier_runs_do_not_pile_up(board: PosixBoard) -> None:
+    for _ in range(3):
+        run(board, PLAN)
+    directory = Path(board.transport.directory)
+    assert len(list(directory.glob("results*"))) == 1
+
+
+def test_records_are_kept_where_the_samples_cannot_be_fetched(
+    board: PosixBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(remote: str, local: Path, *, timeout_s: float) -> None:
+        if remote.startswith("samples"):
+            raise BoardCommandFailed("the time limit has passed")
+        fetch(remote, local, timeout_s=timeout_s)
+
+    fetch = board.transport.get
+    monkeypatch.setattr(board.transport, "get", get)
+    long = PLAN.replace("end\n", "idle id=1 duration_ns=60000000000\nend\n")
+
+    def interrupt_after_the_first_window(_seconds: float) -> None:
+        directory = Path(board.transport.directory)
+        if any("window id=0" in path.read_text() for path in directory.glob("results*")):
+            raise KeyboardInterrupt
+
+    outcome = board.run_plan(long, expected_s=60.0, wait=interrupt_after_the_first_window)
+    assert isinstance(outcome.cut, KeyboardInterrupt)
+    assert "window id=0" in outcome.results
+    assert outcome.samples == ""
