@@ -45,7 +45,7 @@ def flash(options: FlashOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.documents.document import DocumentError
     from profiler.building.firmware_image import build_firmware
-    from profiler.flashing.flashing import flashing_of, greet
+    from profiler.flashing.flashing import flashing_of, greet, require_free
     from profiler.opening.meters import powered
 
     description = load_description(options.device)
@@ -77,6 +77,7 @@ def flash(options: FlashOptions, console: Console) -> int:
         identity = greet(description, image, console.say).identity
     else:
         with powered(description):
+            require_free(description)
             flashing.carry_out(console.say)
             identity = greet(description, image, console.say).identity
     console.document(document | {"board": identity.model_dump(mode="json", exclude_none=True)})

@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from devices.description import DeviceDescription, SerialTransport
 from devices.documents.document import DocumentError
-from devices.errors import BoardUnreachable, BuildFailed, FirmwareMismatch
+from devices.errors import BoardInUse, BoardUnreachable, BuildFailed, FirmwareMismatch
 from devices.firmware import (
     BossacFlasher,
     CopyFlasher,
@@ -113,7 +114,8 @@ def ensure_flashed(
 ) -> None:
     """Write the program to the board and wait until it answers, unless it already runs there.
 
-    Raises what :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
+    Raises :class:`~devices.errors.BoardInUse` if another program uses the board, and what
+    :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
     """
     if _runs(description, image, progress):
         return
@@ -136,9 +138,30 @@ def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progre
     try:
         with SerialBoard(asked, image.identity) as board:
             board.prepare(progress)
+    except BoardInUse:
+        raise
     except (BoardUnreachable, FirmwareMismatch):
         return False
     return True
+
+
+def require_free(description: DeviceDescription) -> None:
+    """Raise :class:`~devices.errors.BoardInUse` if another program has the board's port open.
+
+    A board whose program does not run may have no port, and can be flashed.
+    """
+    from profiler.transports.serial.line import Line
+
+    transport = description.transport
+    assert isinstance(transport, SerialTransport), "boards with firmware have a serial port"
+    assert transport.port is not None, "only an emulated board gets its port when it starts"
+    with closing(Line(transport.port, transport.baud)) as line:
+        try:
+            line.open()
+        except BoardInUse:
+            raise
+        except BoardUnreachable:
+            return
 
 
 def greet(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> BoardFacts:

@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import serial
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from devices.description import DeviceDescription, load_description
+from devices.description import DeviceDescription, SerialTransport, load_description
 from devices.documents.document import DocumentError, dump_yaml
-from devices.errors import BoardUnreachable, BuildFailed, ExitCode
+from devices.errors import BoardInUse, BoardUnreachable, BuildFailed, ExitCode
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
 from networks.training import Network, training_step
@@ -493,6 +494,31 @@ def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
     assert recorded.exists() == (holds == "another program")
     stays = f"it stays there until: cli.py flash --device {description.name}"
     assert any(what.endswith(stays) for what in told) == (holds == "another program")
+
+
+@pytest.mark.parametrize("way", ["flash", "a plan"])
+def test_a_board_that_another_program_uses_is_not_flashed(
+    way: str,
+    plan: ExecutionPlan,
+    reached: Callable[..., Path],
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recorded = tool("openocd")
+    path = reached()
+    description = load_description(str(path))
+    assert isinstance(description.transport, SerialTransport)
+    with serial.Serial(description.transport.port, exclusive=True):
+        if way == "flash":
+            assert cli.main(["flash", "--device", str(path)]) == ExitCode.BOARD_UNREACHABLE
+            assert "another program uses this port" in capsys.readouterr().err
+        else:
+            with (
+                pytest.raises(BoardInUse, match="another program uses this port"),
+                open_board(description, 0.5, ignore, [plan]),
+            ):
+                pass
+    assert not recorded.exists()
 
 
 def test_an_answer_from_another_program_is_an_error(
