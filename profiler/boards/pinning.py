@@ -11,7 +11,7 @@ import time
 
 from devices.description import Conditions
 from devices.errors import BoardCommandFailed, MeasurementInvalid
-from profiler.transports.base import Transport
+from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.deadline import Deadline
 
 _CPUFREQ = "/sys/devices/system/cpu/cpufreq"
@@ -71,35 +71,65 @@ restore 0
 """
 
 
-def pin(transport: Transport, conditions: Conditions) -> None:
-    """Hold the described governor and frequency until the transport is closed.
+class Pinning:
+    """Governor and frequency of a board, held until the transport is closed.
+
+    The guard ends after ten minutes of silence, such as while this computer sleeps. What was
+    measured until then and later cannot be told apart.
 
     Args:
         transport: Connected transport to the board.
         conditions: Conditions of the description.
-
-    Raises:
-        MeasurementInvalid: The governor or frequency cannot be set. Both are then as before.
     """
-    if conditions.governor is None and conditions.frequency_hz is None:
-        return
-    khz = "" if conditions.frequency_hz is None else str(round(conditions.frequency_hz / 1e3))
-    guard = transport.start(
-        ["sh", "-c", _GUARD, "sh", _CPUFREQ, conditions.governor or "", khz],
-        timeout_s=_COMMAND_TIMEOUT_S,
-    )
-    deadline = Deadline(_COMMAND_TIMEOUT_S)
-    while not deadline.expired:
-        status = guard.poll(timeout_s=_COMMAND_TIMEOUT_S)
-        output, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
-        if output.strip() == _HELD:
-            return
-        if status.exit_code is not None:
-            raise MeasurementInvalid(
-                f"{transport.name}: {errors.strip() or 'governor and frequency cannot be set'}."
-                " Setting them needs root, or sudo without a password. Otherwise leave `conditions`"
-                " out of the description"
-            )
-        time.sleep(_POLL_S)
-    guard.stop(timeout_s=_COMMAND_TIMEOUT_S)
-    raise BoardCommandFailed(f"{transport.name}: governor and frequency were not set in time")
+
+    def __init__(self, transport: Transport, conditions: Conditions) -> None:
+        self._transport = transport
+        self._conditions = conditions
+        self._guard: DetachedCommand | None = None
+
+    def hold(self) -> None:
+        """Hold the described governor and frequency, unless they are held.
+
+        Raises :class:`~devices.errors.MeasurementInvalid` if they cannot be set. Both are then as
+        before.
+        """
+        if not self.is_held:
+            self._guard = self._begin()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the board is held as described, or nothing is described."""
+        if self._conditions.governor is None and self._conditions.frequency_hz is None:
+            return True
+        if self._guard is None:
+            return False
+        try:
+            return self._guard.poll(timeout_s=_COMMAND_TIMEOUT_S).exit_code is None
+        except BoardCommandFailed:  # it was killed
+            return False
+
+    def _begin(self) -> DetachedCommand:
+        governor, frequency_hz = self._conditions.governor, self._conditions.frequency_hz
+        khz = "" if frequency_hz is None else str(round(frequency_hz / 1e3))
+        guard = self._transport.start(
+            ["sh", "-c", _GUARD, "sh", _CPUFREQ, governor or "", khz],
+            timeout_s=_COMMAND_TIMEOUT_S,
+        )
+        deadline = Deadline(_COMMAND_TIMEOUT_S)
+        while not deadline.expired:
+            status = guard.poll(timeout_s=_COMMAND_TIMEOUT_S)
+            output, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
+            if output.strip() == _HELD:
+                return guard
+            if status.exit_code is not None:
+                raise MeasurementInvalid(
+                    f"{self._transport.name}:"
+                    f" {errors.strip() or 'governor and frequency cannot be set'}. Setting them"
+                    " needs root, or sudo without a password. Otherwise leave `conditions` out of"
+                    " the description"
+                )
+            time.sleep(_POLL_S)
+        guard.stop(timeout_s=_COMMAND_TIMEOUT_S)
+        raise BoardCommandFailed(
+            f"{self._transport.name}: governor and frequency were not set in time"
+        )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     JoulewrightError,
+    MeasurementInvalid,
     SessionGone,
     SetupMissing,
 )
@@ -25,9 +25,10 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
-from profiler.boards.pinning import pin
+from profiler.boards.pinning import Pinning
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
+from profiler.boards.run_files import ONLY_NEW, RunFiles, transfer_limit_s
 from profiler.building.plan_source import plans_source
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import ClockReading
@@ -39,9 +40,6 @@ _BUILD_TIMEOUT_S = 600.0
 _COMMAND_TIMEOUT_S = 30.0
 _TRANSFER_TIMEOUT_S = 120.0
 _SALVAGE_TIMEOUT_S = 10.0
-
-# A replay transfers as much data as the network has; this is the rate of the slowest links.
-_SLOWEST_BYTES_PER_S = 200e3
 
 # A single execution of the largest operations takes minutes on the slowest boards. If no window has
 # ended for so long, or for this multiple of the time expected for all of them, something hangs.
@@ -65,37 +63,8 @@ mkdir -p -- "$1" && cd -- "$1" || exit
 pwd
 """
 
-# Removes what earlier runs have left, before the harness begins.
-_RUN = 'rm -f results.* samples.* dumped.*; exec "$@"'
-
-# Prints the bytes of each file; 0 if there is none yet.
-_SIZES = 'for file; do if [ -e "$file" ]; then wc -c <"$file"; else echo 0; fi; done'
-
 # Assumed where a Cortex-A board does not report its caches; an upper limit.
 _ASSUMED_CACHE_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class _Written:
-    """Names of what one run writes.
-
-    The harness creates its files only once it has its memory. Under fixed names, a run that ended
-    before would have the records of the run before it.
-    """
-
-    results: str
-    samples: str
-    dumped: str | None
-
-    @classmethod
-    def anew(cls, moves_data: bool) -> Self:
-        run = secrets.token_hex(4)
-        return cls(f"results.{run}", f"samples.{run}", f"dumped.{run}" if moves_data else None)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        both = self.results, self.samples
-        return both if self.dumped is None else (*both, self.dumped)
 
 
 class PosixBoard:
@@ -131,6 +100,7 @@ class PosixBoard:
         self._harness: BuiltHarness | None = None
         self._storage_directory: str | None = None
         self._data_sha256: str | None = None
+        self._pinning: Pinning | None = None
 
     @property
     def name(self) -> str:
@@ -156,7 +126,8 @@ class PosixBoard:
         self.build = self._known_harness.record
         self._description = self._description.with_matmul(self.build.matmul)  # after a reboot, too
         if self._description.conditions is not None:
-            pin(self.transport, self._description.conditions)
+            self._pinning = Pinning(self.transport, self._description.conditions)
+            self._pinning.hold()
         self.facts = self._ask()
 
     def install(self, plans: Sequence[ExecutionPlan], progress: Callable[[str], None]) -> None:
@@ -196,21 +167,24 @@ class PosixBoard:
         back meanwhile makes no difference."""
         self._put(_PLAN, plan.encode())
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
-        written = _Written.anew(moves_data)
+        written = RunFiles.anew(self.transport, moves_data)
         files = [_PLAN, written.results, written.samples]
         if written.dumped is not None:
             self._put_data(data)
             files += [_DATA, written.dumped]
+        if self._pinning is not None:
+            self._pinning.hold()  # the transfers may have taken longer than its guard waits
         command: DetachedCommand | None = None
         try:
             command = self.transport.start(
-                ["sh", "-c", _RUN, "sh", self._known_harness.path, "run", *files],
+                ["sh", "-c", ONLY_NEW, "sh", self._known_harness.path, "run", *files],
                 timeout_s=_COMMAND_TIMEOUT_S,
                 environment=self._known_harness.environment,
             )
             self._wait(command, written, expected_s, wait)
-            contents = self._contents(written, _TRANSFER_TIMEOUT_S)
-            return _outcome(dict(contents), written, None)
+            if not self._is_held:
+                return Outcome("", "", self._not_held())
+            return written.outcome(dict(written.fetch(_TRANSFER_TIMEOUT_S)))
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
@@ -318,7 +292,7 @@ class PosixBoard:
         ).stdout
 
     def _wait(
-        self, command: DetachedCommand, written: _Written, expected_s: float, wait: Wait
+        self, command: DetachedCommand, written: RunFiles, expected_s: float, wait: Wait
     ) -> None:
         """Wait until the harness has ended successfully. Raises :class:`BoardCommandFailed` if it
         ends otherwise or hangs."""
@@ -348,38 +322,33 @@ class PosixBoard:
             gap_s = min(2 * gap_s, interval_s)
             next_poll = now + gap_s
             if watch.is_due(now):
-                (results_bytes,) = self._sizes(written.results)
-                watch.look(now, results_bytes, self.name)
+                watch.look(now, written.results_bytes(), self.name)
 
-    def _sizes(self, *names: str) -> list[int]:
-        """Bytes of each of these files."""
-        words = ["sh", "-c", _SIZES, "sh", *names]
-        answer = self.transport.run(words, timeout_s=_COMMAND_TIMEOUT_S)
-        return [int(line) for line in answer.stdout.split()]
+    @property
+    def _is_held(self) -> bool:
+        return self._pinning is None or self._pinning.is_held
+
+    def _not_held(self) -> MeasurementInvalid:
+        return MeasurementInvalid(
+            f"{self.name}: governor and frequency were not held until the end of the measurement,"
+            " which does not count: this computer slept or was cut off for ten minutes, or the"
+            " board's clock was set",
+            remedy="keep the connection, and run the same command again",
+        )
 
     def _salvage(
-        self, command: DetachedCommand | None, written: _Written, cut: BaseException
+        self, command: DetachedCommand | None, written: RunFiles, cut: BaseException
     ) -> Outcome:
         """What a run has written until it was cut; another Ctrl-C ends the transfer."""
         found: dict[str, bytes] = {}
         if command is not None:
             with suppress(JoulewrightError, KeyboardInterrupt):
                 command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
-                for name, content in self._contents(written, _SALVAGE_TIMEOUT_S):
+                if not self._is_held:
+                    return Outcome("", "", cut)
+                for name, content in written.fetch(_SALVAGE_TIMEOUT_S):
                     found |= {name: content}
-        return _outcome(found, written, cut)
-
-    def _contents(self, written: _Written, least_s: float) -> Iterator[tuple[str, bytes]]:
-        """Fetch what a run has written, file by file."""
-        names = written.names
-        for name, size_bytes in zip(names, self._sizes(*names), strict=True):
-            yield name, self._get(name, least_s + size_bytes / _SLOWEST_BYTES_PER_S)
-
-    def _get(self, name: str, timeout_s: float) -> bytes:
-        with tempfile.TemporaryDirectory() as scratch:
-            local = Path(scratch) / name
-            self.transport.get(name, local, timeout_s=timeout_s)
-            return local.read_bytes()
+        return written.outcome(found, cut)
 
     def _put_data(self, data: PlanData) -> None:
         """Put a plan's data, unless the board has them from an earlier plan."""
@@ -394,8 +363,8 @@ class PosixBoard:
             with local.open("wb") as file:
                 file.writelines(content)
             size_bytes = local.stat().st_size
-            timeout_s = _TRANSFER_TIMEOUT_S + size_bytes / _SLOWEST_BYTES_PER_S
-            self.transport.put(local, name, timeout_s=timeout_s)
+            limit_s = transfer_limit_s(size_bytes, _TRANSFER_TIMEOUT_S)
+            self.transport.put(local, name, timeout_s=limit_s)
 
     def _has_rebooted(self) -> bool:
         """Whether the board has rebooted since it was asked about itself.
@@ -415,18 +384,6 @@ class PosixBoard:
 
     def _read_boot_id(self) -> str:
         return self.transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
-
-
-def _outcome(
-    contents: Mapping[str, bytes], written: _Written, cut: BaseException | None
-) -> Outcome:
-    """Outcome of a run from what was fetched of it."""
-    return Outcome(
-        results=contents.get(written.results, b"").decode("ascii"),
-        samples=contents.get(written.samples, b"").decode("ascii"),
-        cut=cut,
-        dumped=b"" if written.dumped is None else contents.get(written.dumped, b""),
-    )
 
 
 @dataclass

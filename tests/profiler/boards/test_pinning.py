@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from devices.description import Conditions
 from devices.errors import MeasurementInvalid
 from profiler.boards import pinning
-from profiler.boards.pinning import pin
+from profiler.boards.pinning import Pinning
+from profiler.boards.posix import PosixBoard
 from profiler.transports.local import LocalTransport
-from tests.support.boards.measuring import write_tree
+from tests.support.boards.measuring import describe, write_tree
 from tests.support.boards.processes import wait_until
 
 
@@ -42,7 +45,7 @@ def state(root: Path) -> dict[str, str]:
 def test_governor_and_frequency_are_held_until_the_session_closes(cpufreq: Path) -> None:
     before = state(cpufreq)
     with LocalTransport() as transport:
-        pin(transport, Conditions(governor="performance", frequency_hz=1.5e9))
+        Pinning(transport, Conditions(governor="performance", frequency_hz=1.5e9)).hold()
         held = state(cpufreq)
         for policy in ("policy0", "policy4"):
             assert held[f"{policy}/scaling_governor"].strip() == "performance"
@@ -57,7 +60,7 @@ def test_a_session_whose_marker_file_vanishes_counts_as_ended(cpufreq: Path) -> 
     transport = LocalTransport()
     transport.connect()
     try:
-        pin(transport, Conditions(governor="performance"))
+        Pinning(transport, Conditions(governor="performance")).hold()
         assert state(cpufreq) != before
         (Path(transport.directory) / ".joulewright" / "seen").unlink()
         wait_until(lambda: state(cpufreq) == before)
@@ -65,12 +68,37 @@ def test_a_session_whose_marker_file_vanishes_counts_as_ended(cpufreq: Path) -> 
         transport.close()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("prebuilt")
+def test_what_was_measured_while_nothing_was_held_does_not_count(cpufreq: Path) -> None:
+    before = state(cpufreq)
+    plan = "joulewright-plan 1\narena bytes=4096\nidle id=0 duration_ns=1000000\nend\n"
+    conditions = {"governor": "performance", "frequency_hz": 1.5e9}
+    with PosixBoard(describe(conditions=conditions), LocalTransport(), 0.05) as board:
+        board.prepare(lambda _what: None)
+        held = state(cpufreq)
+
+        def silent_for_long(_seconds: float) -> None:
+            if state(cpufreq) == held:
+                seen = Path(board.transport.directory) / ".joulewright" / "seen"
+                os.utime(seen, (time.time() - 660, time.time() - 660))
+                wait_until(lambda: state(cpufreq) == before)
+
+        outcome = board.run_plan(plan, expected_s=0.1, wait=silent_for_long)
+        assert isinstance(outcome.cut, MeasurementInvalid)
+        assert "governor and frequency were not held until the end" in str(outcome.cut)
+        assert outcome.results == ""
+        again = board.run_plan(plan, expected_s=0.1, wait=lambda _seconds: None)
+        assert (state(cpufreq), again.cut) == (held, None)
+    wait_until(lambda: state(cpufreq) == before)
+
+
 def test_only_described_settings_are_changed(cpufreq: Path) -> None:
     before = state(cpufreq)
     with LocalTransport() as transport:
-        pin(transport, Conditions())
+        Pinning(transport, Conditions()).hold()
         assert state(cpufreq) == before
-        pin(transport, Conditions(governor="performance"))
+        Pinning(transport, Conditions(governor="performance")).hold()
         assert state(cpufreq)["policy0/scaling_max_freq"] == before["policy0/scaling_max_freq"]
 
 
@@ -82,7 +110,7 @@ def test_after_a_setting_fails_all_are_restored(cpufreq: Path) -> None:
         LocalTransport() as transport,
         pytest.raises(MeasurementInvalid, match=r"policy4: the governor stays Linux .*ondemand"),
     ):
-        pin(transport, Conditions(governor="performance"))
+        Pinning(transport, Conditions(governor="performance")).hold()
     assert state(cpufreq) == before
 
 
@@ -94,4 +122,4 @@ def test_a_kernel_without_frequency_scaling_is_an_error(
         LocalTransport() as transport,
         pytest.raises(MeasurementInvalid, match="no frequency scaling below"),
     ):
-        pin(transport, Conditions(governor="performance"))
+        Pinning(transport, Conditions(governor="performance")).hold()
