@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 MIN_SAMPLES = 10
 """Least number of samples that a window needs for its energy."""
 
+NEGATIVE_POWER = (
+    "the meter reads negative power: the inputs of its sensor are exchanged, or its zero is off"
+)
+"""Why the energy of a window, or of a whole run, is unknown."""
+
 MAX_GAP_PERIODS = 3.0
 """Samples further apart than this many periods mean that samples were lost."""
 

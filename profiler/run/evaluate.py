@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from devices.errors import MeasurementInvalid
-from profiler.meters.base import PowerTrace, Void
+from profiler.meters.base import NEGATIVE_POWER, PowerTrace, Void
 from profiler.run.trials import Trial
 from profiler.script.records import Health, WindowRecord
 from profiler.script.transfers import TransferWindow
-from profiler.script.windows import OpWindow, StepWindow, Window
+from profiler.script.windows import IdleWindow, OpWindow, StepWindow, Window
 
 FREQUENCY_TOLERANCE = 0.02
 
@@ -92,6 +92,9 @@ def _trial(
         cooling=None if record.cooling == _UNKNOWN else record.cooling,
     )
     reading = trace.energy_j(record.start_ns, record.tail_end_ns) if trace is not None else None
+    # A sleeping board draws less than the zero of some meters is off.
+    if isinstance(reading, float) and reading < 0 and not isinstance(window, IdleWindow):
+        reading = Void(NEGATIVE_POWER)
     reasons = [*hindrances, *_disturbances(trial)]
     if is_measured and isinstance(window, OpWindow | StepWindow):
         reasons.extend(_preemption(trial))

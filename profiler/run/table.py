@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from profiler.run.trials import HarnessRun, Trial
 from profiler.script.transfers import Wear
@@ -75,13 +76,16 @@ class TrialTable:
         return duration_s / count if count else None
 
     def idle_power_w(self) -> dict[int, float]:
-        """Mean power of the idle windows, by block; empty without energies."""
+        """Mean power of the idle windows, by block; empty without energies.
+
+        It is at least 0: an offset of the meter may exceed what a sleeping board draws.
+        """
         powers: dict[int, list[float]] = {}
         for label in _IDLE_LABELS:
             for block, trial in self.valid(label).items():
                 if trial.energy_j is not None:
                     powers.setdefault(block, []).append(trial.energy_j / trial.length_s)
-        return {block: sum(values) / len(values) for block, values in powers.items()}
+        return {block: max(0.0, fmean(values)) for block, values in powers.items()}
 
     def values(self, label: str, figure: Callable[[Trial], float | None]) -> list[float]:
         """A figure of the valid trial of every block that has it, in the order of blocks."""

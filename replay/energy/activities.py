@@ -21,7 +21,7 @@ from devices.replay import (
     OtherActivity,
     OutsideActivity,
 )
-from profiler.meters.base import Void
+from profiler.meters.base import NEGATIVE_POWER, Void
 from profiler.meters.readings import Readings, Response
 from replay.energy.design import Spans
 from replay.energy.regression import FEWEST_BLOCKS, GroupPower, NotSeparable, separate
@@ -88,6 +88,8 @@ def usable_readings(record: ReplayRecord) -> tuple[Readings, Response]:
             "the description of the meter does not say what a reading is a mean of: add"
             " integration_s to it, or bandwidth_hz for an instrument"
         )
+    if (sound_w := readings.power_w[readings.sound]).size and sound_w.mean() < 0:
+        raise NotSeparable(NEGATIVE_POWER)
     return readings, readings.response
 
 

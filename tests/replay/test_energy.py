@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -66,6 +67,14 @@ def test_too_few_or_too_short_steps_are_named() -> None:
         separated(board, "held", np.random.default_rng(5))
     with pytest.raises(NotSeparable, match="4 steps were undisturbed, 8 are needed"):
         separated(replace(board, steps=4), "held", np.random.default_rng(5))
+
+
+def test_readings_of_negative_power_are_refused() -> None:
+    """The inputs of the sensor are exchanged; one reading was lost."""
+    power_w = np.array([-2.0, np.nan, -2.5])
+    readings = Readings(0, np.arange(3.0), power_w, ~np.isnan(power_w), Response.centred(1.0))
+    with pytest.raises(NotSeparable, match="negative power"):
+        usable_readings(Mock(readings=readings))
 
 
 def test_a_clock_that_is_worse_than_stated_or_than_the_readings_is_refused() -> None:

@@ -7,9 +7,12 @@ import pytest
 from devices.errors import MeasurementInvalid
 from profiler.meters.base import Void
 from profiler.run.evaluate import evaluate
+from profiler.run.table import TrialTable
+from profiler.run.trials import HarnessRun, HarnessRunHeader
 from profiler.script.records import Health, WindowRecord
 from profiler.script.transfers import TransferWindow
-from profiler.script.windows import IdleWindow
+from profiler.script.windows import IdleWindow, OpWindow
+from tests.support.boards.measuring import SMALL
 from tests.support.boards.windows import SteadyMeter, record, trial
 
 
@@ -93,6 +96,26 @@ def test_the_energy_of_a_transfer_includes_its_tail() -> None:
     found = trial(TransferWindow("write", 4096, 1), meter, tail_end_ns=7_000_000)
     assert meter.asked == [(1_000_000, 7_000_000)]
     assert found.energy_j == 0.25
+
+
+def test_an_operation_that_draws_negative_power_has_no_energy() -> None:
+    found = trial(OpWindow(SMALL, "warm"), SteadyMeter(-0.25))
+    assert found.void is not None
+    assert "reads negative power: the inputs of its sensor are exchanged" in found.void
+    assert found.energy_j is None
+
+
+def test_a_transfer_at_negative_power_keeps_its_time() -> None:
+    found = trial(TransferWindow("write", 4096, 1), SteadyMeter(-0.25))
+    assert (found.void, found.energy_j) == (None, None)
+
+
+def test_a_board_that_sleeps_below_the_meters_zero_draws_nothing() -> None:
+    found = trial(IdleWindow("before"), SteadyMeter(-1e-6))
+    assert found.void is None
+    header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="b")
+    table = TrialTable.of([HarnessRun(header=header, trials=(found,))])
+    assert table.idle_power_w() == {0: 0.0}
 
 
 def test_a_trial_has_the_values_of_its_record() -> None:
