@@ -55,7 +55,9 @@ class TrialTable:
         )
 
     def next_harness_run(self, block: int) -> int:
-        return sum(harness_run.header.block == block for harness_run in self.harness_runs)
+        """A number above those of all harness runs of a block, of which one may be missing."""
+        headers = [harness_run.header for harness_run in self.harness_runs]
+        return 1 + max((each.sitting for each in headers if each.block == block), default=-1)
 
     def wear(self) -> Wear:
         """Most wear that the harness can have caused to storage so far."""

@@ -19,6 +19,7 @@ from profiler.meters.base import Void
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_fit import fit_affine, fit_page_cost
+from profiler.run.table import TrialTable
 from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata
 from profiler.script.records import parse_results, parse_samples
 from profiler.script.transfers import TransferWindow
@@ -391,3 +392,16 @@ def test_a_dry_run_lists_measurements_and_bytes_to_write() -> None:
 def test_samples_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
     with pytest.raises(MeasurementInvalid, match="the meter's samples cannot be read"):
         parse_samples(text, files=1)
+
+
+def test_a_harness_run_never_takes_the_number_of_another() -> None:
+    """A damaged file, of sitting 0, was removed."""
+
+    def of(block: int, sitting: int) -> HarnessRun:
+        header = HarnessRunHeader(
+            block=block, sitting=sitting, started="", duration_s=1.0, boot_id="b"
+        )
+        return HarnessRun(header=header, trials=())
+
+    table = TrialTable.of([of(0, 1), of(1, 0)])
+    assert [table.next_harness_run(block) for block in range(3)] == [2, 1, 0]
