@@ -117,7 +117,9 @@ class PosixBoard:
 
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and read the board's facts. After a reboot the private directory is
-        new."""
+        new, or the claim is gone, which may lie elsewhere."""
+        if self._alone:
+            self.transport.claim(Owner.this_process())
         self._storage_directory = self._make_storage_directory()  # before a minute of compiling
         self._data_sha256 = None
         self._forget_build()

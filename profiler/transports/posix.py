@@ -81,7 +81,7 @@ class PosixTransport:
             raise BoardInUse(
                 f"{self.name}: another program uses this board: {other.strip()}",
                 remedy="wait until it has ended, or end it; if it was lost, the board is free"
-                f" again {scripts.LEASE_MINUTES} minutes later",
+                f" again {scripts.LEASE_MINUTES} minutes later, when what it runs there has ended",
             )
         self._owner = owner
 
@@ -89,16 +89,18 @@ class PosixTransport:
         """As the protocol; also raises :class:`OSError` if ``local`` cannot be read."""
         with local.open("rb") as source:
             size_bytes = os.fstat(source.fileno()).st_size
-            script = scripts.put(
-                self.directory,
-                _checked_path(remote),
-                token=secrets.token_hex(8),
-                size_bytes=size_bytes,
-                executable=executable,
-            )
+            directory, checked = self.directory, _checked_path(remote)
 
             def attempt(limit_s: float) -> Finished:
                 source.seek(0)
+                # An attempt that was cut off removes its own file, whenever it notices.
+                script = scripts.put(
+                    directory,
+                    checked,
+                    token=secrets.token_hex(8),
+                    size_bytes=size_bytes,
+                    executable=executable,
+                )
                 return self._shell.execute(script, limit_s, source=source)
 
             finished = self._shell.transfer(f"putting {remote!r}", attempt, timeout_s)

@@ -40,8 +40,9 @@ SETUP_MISSING = 96
 """Exit code of a script that lacks a program or a directory; it prints a sentence about it."""
 
 LEASE_MINUTES = 10
-"""Silence after which a claim to the board no longer counts. Longer than a board is left alone
-while it measures, and while a program is compiled for it."""
+"""Silence after which a claim to the board no longer counts, unless a program of its session still
+runs there. Longer than a board is left alone while it measures, and while a program is compiled for
+it."""
 
 _CLAIMS = '"${TMPDIR:-/tmp}/joulewright-boards"'
 
@@ -124,6 +125,21 @@ kill -KILL 0
 """
 
 
+# For scripts that may take longer than a claim or a guard waits for a sign of life. It ends with
+# the script, however that ends.
+_SIGN_OF_LIFE = f"""
+(
+  seconds=0
+  while sleep 1 && kill -0 "$$" 2>/dev/null; do
+    seconds=$((seconds + 1))
+    [ $((seconds % {30 * LEASE_MINUTES})) -ne 0 ] || sign_of_life
+  done
+) </dev/null >/dev/null 2>&1 &
+keeper=$!
+trap 'kill "$keeper" 2>/dev/null' EXIT
+"""
+
+
 def quote_path(path: str) -> str:
     """Quote a path as a word of a script. A leading dash is protected from being taken for an
     option."""
@@ -196,7 +212,8 @@ def claim(directory: str, process: str, owner: str) -> str:
     Prints nothing, or the owner of another claim if that is not of the same process; there is none
     of this session then. Where claims cannot be kept, nothing is printed either. The claim of a
     session that is gone does not count: whoever removed what a killed process had left has not seen
-    its claim if ``TMPDIR`` was another directory there.
+    its claim if ``TMPDIR`` was another directory there. One whose owner is silent counts while a
+    program that it started still runs, as far as this user may see that.
     """
     token = posixpath.basename(directory).partition(".")[2]
     return f"""{_enter(directory)}
@@ -208,11 +225,15 @@ umask 022
   mv -f .{token} {token}; }} 2>/dev/null || exit 0
 for other in *; do
   [ "$other" != {token} ] && [ -f "$other" ] && [ ! -L "$other" ] || continue
-  [ "$(find "$other" -prune -mmin +{LEASE_MINUTES} 2>/dev/null)" ] && continue
   {{ read -r process && read -r owner && {{ read -r session || session=/; }}; }} \
     <"$other" 2>/dev/null || continue
   if [ -O "$other" ] && [ ! -d "$session" ]; then rm -f "$other"; continue; fi
   [ "$process" != {shlex.quote(process)} ] || continue
+  if [ "$(find "$other" -prune -mmin +{LEASE_MINUTES} 2>/dev/null)" ]; then
+    runs=
+    for note in "$session/{CONTROL}"/*.[0-9]*.*; do if lives "$note"; then runs=yes; fi; done
+    [ "$runs" ] || continue
+  fi
   rm -f {token}
   printf '%s\\n' "$owner" | head -c 300
   exit 0
@@ -234,6 +255,7 @@ def put(directory: str, remote: str, *, token: str, size_bytes: int, executable:
     target = quote_path(remote)
     part = quote_path(posixpath.join(posixpath.dirname(remote), f".{token}.part"))
     return f"""{_enter(directory)}
+{_SIGN_OF_LIFE}
 umask 077
 if [ -d {target} ]; then echo "it is a directory" >&2; exit 1; fi
 cat >{part} && [ "$(wc -c <{part})" -eq {size_bytes} ] &&
@@ -249,6 +271,7 @@ def get(directory: str, remote: str) -> str:
     meanwhile is cut to its size at the start."""
     source = quote_path(remote)
     return f"""{_enter(directory)}
+{_SIGN_OF_LIFE}
 size=$(wc -c <{source}) && head -c "$((size))" {source} && echo "size $((size))" >&2
 """
 
@@ -334,9 +357,12 @@ exit 0
 def _enter(directory: str) -> str:
     return f"""{_FUNCTIONS}
 cd -- {shlex.quote(directory)} || exit {DIRECTORY_GONE}
-: >{CONTROL}/seen
 claim={_CLAIMS}/{posixpath.basename(directory).partition(".")[2]}
-if [ -O "$claim" ]; then touch "$claim"; fi"""
+sign_of_life() {{
+  : >{CONTROL}/seen
+  if [ -O "$claim" ]; then touch "$claim"; fi
+}}
+sign_of_life"""
 
 
 def _export(environment: Mapping[str, str]) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devices.errors import BoardCommandFailed
+from devices.claims.owner import Owner
+from devices.errors import BoardCommandFailed, BoardInUse
 from profiler.boards.base import Outcome
 from profiler.boards.posix import PosixBoard
 from profiler.transports.local import LocalTransport
@@ -20,7 +21,8 @@ TOO_LARGE = f"joulewright-plan 1\narena bytes={1 << 60}\nend\n"
 
 
 @pytest.fixture
-def board() -> Iterator[PosixBoard]:
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PosixBoard]:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with PosixBoard(describe(), LocalTransport(), 0.05) as board:
         board.prepare(lambda _what: None)
         yield board
@@ -72,3 +74,13 @@ def test_records_are_kept_where_the_samples_cannot_be_fetched(
     assert isinstance(outcome.cut, KeyboardInterrupt)
     assert "window id=0" in outcome.results
     assert outcome.samples == ""
+
+
+def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
+    board: PosixBoard, tmp_path: Path
+) -> None:
+    for claim in (tmp_path / "joulewright-boards").iterdir():
+        claim.unlink()
+    board.prepare(lambda _what: None)
+    with LocalTransport() as other, pytest.raises(BoardInUse):
+        other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import secrets
 import signal
 import socket
@@ -12,13 +14,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
 from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable
+from profiler.transports import scripts
 from profiler.transports.base import DetachedCommand, Transport
+from profiler.transports.link import ConnectionLostError
 from profiler.transports.local import LocalTransport
 from profiler.transports.scripts import LEASE_MINUTES
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
@@ -148,7 +153,7 @@ def test_a_board_is_claimed_by_one_process_of_any_computer(
         assert str(caught.value) == (
             f"{transport.name}: another program uses this board: process 7 on elsewhere"
             " (joulewright run), since noon; wait until it has ended, or end it; if it was lost,"
-            " the board is free again 10 minutes later"
+            " the board is free again 10 minutes later, when what it runs there has ended"
         )
     transport.close()
     other_board.claim(somebody(8))
@@ -172,6 +177,21 @@ def test_a_claim_expires_when_its_owner_is_silent(
     with pytest.raises(BoardInUse):
         other_board.claim(somebody(8))
     is_silent_for(LEASE_MINUTES + 1)
+    other_board.claim(somebody(8))
+
+
+def test_a_claim_does_not_expire_while_a_program_of_its_owner_runs(
+    transport: Transport, other_board: Transport
+) -> None:
+    transport.claim(somebody(7))
+    left = Marked()
+    command = transport.start(left.command, timeout_s=10)
+    script = 'touch -d "1 hour ago" "${TMPDIR:-/tmp}"/joulewright-boards/*'
+    transport.run(["sh", "-c", script], timeout_s=10)
+    with pytest.raises(BoardInUse, match="process 7 on elsewhere"):
+        other_board.claim(somebody(8))
+    command.stop(timeout_s=10)
+    transport.run(["sh", "-c", script], timeout_s=10)
     other_board.claim(somebody(8))
 
 
@@ -744,3 +764,59 @@ def test_a_detached_command_that_fills_the_disk_still_has_an_exit_code(
         command = transport.start(fill, timeout_s=10)
         assert finish(command) == 6
         assert transport.run(["rm", "fill"], timeout_s=10).exit_code == 0
+
+
+# --- long transfers ---------------------------------------------------------------------------
+
+
+def putting(
+    transport: Transport, token: str, size_bytes: int, **more: Any
+) -> subprocess.Popen[bytes]:
+    """The shell of a board that puts ``size_bytes`` from its input into ``file``."""
+    script = scripts.put(
+        transport.directory, "file", token=token, size_bytes=size_bytes, executable=False
+    )
+    return subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, **more)
+
+
+def test_a_long_transfer_renews_the_claim_and_the_sign_of_life(tmp_path: Path) -> None:
+    soon = tmp_path / "sleep"  # the board's minutes pass in a moment
+    soon.write_text("#!/bin/sh\n")
+    soon.chmod(0o700)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with LocalTransport() as transport:
+        transport.claim(somebody(7))
+        seen = Path(transport.directory) / ".joulewright" / "seen"
+        before = seen.stat().st_mtime
+        with putting(transport, "t", 2, env=environment) as shell:
+            assert shell.stdin is not None
+            os.utime(seen, (before - 3600, before - 3600))
+            renewed = eventually(lambda: seen.stat().st_mtime >= before, 60.0)
+            shell.stdin.write(b"ab")
+            shell.stdin.close()
+            assert shell.wait(60) == 0
+        assert renewed
+        assert (Path(transport.directory) / "file").read_bytes() == b"ab"
+
+
+def test_an_attempt_that_was_cut_off_does_not_disturb_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The board may notice late that the connection was lost, and then removes what it has."""
+    (tmp_path / "large").write_bytes(bytes(8))
+    written: list[str] = []
+
+    def lost_once(script: str, *words: Any, **named: Any) -> int:
+        written.extend(set(re.findall(r"\.\w+\.part", script)))
+        if len(written) == 1:
+            raise ConnectionLostError("reset", started=True)
+        return execute(script, *words, **named)
+
+    with LocalTransport() as transport:
+        link = transport._shell._link
+        execute = link.execute
+        monkeypatch.setattr(type(link), "patience_s", 10.0)
+        monkeypatch.setattr(link, "execute", lost_once)
+        transport.put(tmp_path / "large", "file", timeout_s=30)
+        assert (Path(transport.directory) / "file").read_bytes() == bytes(8)
+    assert len(set(written)) == 2
