@@ -7,6 +7,7 @@ import subprocess
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from profiler.building.toolchain import BuiltHarness
@@ -226,6 +227,24 @@ def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Pa
     assert samples.times_ns[0] <= window.start_ns
     assert samples.times_ns[-1] >= window.end_ns
     assert (samples.times_ns[1:] > samples.times_ns[:-1]).all()
+
+
+@pytest.mark.slow
+def test_samples_span_a_window_with_more_of_them_than_wait_in_memory(
+    program: Path, tmp_path: Path
+) -> None:
+    sensor = tmp_path / "a sensor"
+    sensor.write_text("11\n")
+    results = measure(
+        program,
+        tmp_path,
+        f"sampler period_ns=10000\nsample file={sensor}\nidle id=0 duration_ns=8000000000\n",
+    )
+    samples = parse_samples((tmp_path / "samples").read_text(), files=1)
+    (window,) = results.windows
+    assert (samples.times_ns[1:] > samples.times_ns[:-1]).all()
+    bounds_ns = np.linspace(window.start_ns, window.end_ns, 9)
+    assert (np.histogram(samples.times_ns, bounds_ns)[0] > 0).all()
 
 
 @pytest.mark.slow

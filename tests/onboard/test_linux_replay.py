@@ -33,6 +33,7 @@ from devices.plan import (
 from profiler.building.plan_source import plans_source
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import HarnessBuilder
+from profiler.script.records import parse_samples
 from profiler.transports.local import LocalTransport
 from replay.running.records import ReplayRecords, parse_replay
 from tests.support.onboard.executor import KERNELS, bumped, initial, keeping, words
@@ -705,6 +706,34 @@ def test_a_second_plan_of_a_process_gets_the_memory_that_it_needs(
     assert len(done.records.results.windows) == 6
     assert done.records.counters[0].steps == 0
     assert done.dumped == words(0, 0)
+
+
+def test_a_meter_that_is_a_command_is_read_while_memory_is_limited(
+    program: Path, tmp_path: Path
+) -> None:
+    command = tmp_path / "vcgencmd"
+    command.write_text("#!/bin/sh\necho ' VDD_A current(0)=1.5A'\necho ' VDD_V volt(1)=2.0V'\n")
+    command.chmod(0o700)
+    text = "\n".join(
+        [
+            "joulewright-plan 1",
+            f"arena bytes={PLANS[BESIDE].arena_bytes}",
+            "sampler period_ns=5000000",
+            f"sample pmic={command}",
+            store_line(tmp_path, BESIDE),
+            f"replay plan={BESIDE}",
+            *trained(1),
+            "idle id=9 duration_ns=2000000000",
+            "end\n",
+        ]
+    )
+    done = run(program, tmp_path, text)
+    assert (done.code, done.errors) == (0, "")
+    idle = next(each for each in done.records.results.windows if each.id == 9)
+    samples = parse_samples((tmp_path / "samples").read_text(), 1)
+    during = (samples.times_ns > idle.start_ns) & (samples.times_ns < idle.end_ns)
+    assert during.sum() > 10
+    assert set(samples.values[during, 0]) == {3_000_000}
 
 
 def test_a_write_beyond_the_arena_is_found(program: Path, tmp_path: Path) -> None:

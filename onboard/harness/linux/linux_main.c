@@ -118,7 +118,7 @@ static void flush(const harness *h) {
 static void record(harness *h, const jw_record *measured) {
     char line[JW_RECORD_BYTES];
     if (h->sampler) {
-        jw_sampler_drain(h->sampler, h->samples);
+        jw_sampler_drain(h->sampler);
         flush(h);
     }
     jw_record_text(line, measured);
@@ -191,8 +191,8 @@ static void open_sync_line(harness *h, jw_text *text) {
 
 static void start_sampler(harness *h) {
     if (h->source_count && !h->sampler) {
-        h->sampler =
-            jw_sampler_start(h->sources, h->source_count, h->sample_period_ns, h->spare_processor);
+        h->sampler = jw_sampler_start(h->sources, h->source_count, h->sample_period_ns,
+                                      h->spare_processor, h->samples);
     }
 }
 
@@ -280,7 +280,7 @@ static void run(harness *h, char *const *paths) {
     while (run_line(h)) {
     }
     if (h->sampler) {
-        jw_sampler_stop(h->sampler, h->samples);
+        jw_sampler_stop(h->sampler);
     }
     record_health(h, "end");
     jw_linux_replay_end(&h->replay);

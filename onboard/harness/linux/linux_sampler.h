@@ -11,15 +11,16 @@
 
 typedef struct jw_sampler jw_sampler;
 
-/* Start sampling, every period_ns, on this processor. The sampler owns the sources from then on. */
+/* Start sampling, every period_ns, on this processor. Each sample is written as a line
+ * `clock_ns value value ...`; those that could not be read are missing, which shows as a gap in the
+ * times. The sampler owns the sources, and the output until it stops. */
 jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t period_ns,
-                             int processor);
+                             int processor, FILE *output);
 
-/* Write the samples so far, each as a line `clock_ns value value ...`. Samples that could not be
- * read or stored are missing, which shows as a gap in the times. */
-void jw_sampler_drain(jw_sampler *sampler, FILE *output);
+/* Write the samples so far. */
+void jw_sampler_drain(jw_sampler *sampler);
 
 /* Take two more samples, end the thread, and write the remaining samples. */
-void jw_sampler_stop(jw_sampler *sampler, FILE *output);
+void jw_sampler_stop(jw_sampler *sampler);
 
 #endif

@@ -4,9 +4,12 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "linux_i2c.h"
@@ -19,6 +22,10 @@ struct jw_source {
     int descriptor;
     uint8_t chip_register;
     char command[256];
+    pid_t shell; /* that runs the command for each line it reads; 0 if there is none */
+    int asking;
+    FILE *answer;
+    char buffer[4096];
 };
 
 /* --- a file ----------------------------------------------------------------------------------- */
@@ -85,22 +92,71 @@ static void add_line(rail *rails, int *count, const char *line) {
     }
 }
 
-static bool read_pmic(const char *command, int64_t *value) {
+/* Start a shell that runs the command for every line, on the processors of this thread. During a
+ * replay, memory is limited, and no process could be started. */
+static bool start_shell(jw_source *source) {
+    char script[512];
+    int asking[2], answering[2];
+    snprintf(script, sizeof script,
+             "while read -r _; do %s pmic_read_adc 2>/dev/null || echo failed; echo end; done",
+             source->command);
+    char *const words[] = {"sh", "-c", script, NULL};
+    if (pipe2(asking, O_CLOEXEC) != 0) {
+        return false;
+    }
+    if (pipe2(answering, O_CLOEXEC) != 0) {
+        close(asking[0]);
+        close(asking[1]);
+        return false;
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, asking[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, answering[1], STDOUT_FILENO);
+    const bool begun = posix_spawnp(&source->shell, "sh", &actions, NULL, words, environ) == 0;
+    posix_spawn_file_actions_destroy(&actions);
+    close(asking[0]);
+    close(answering[1]);
+    source->answer = begun ? fdopen(answering[0], "r") : NULL;
+    if (!source->answer) {
+        close(asking[1]);
+        close(answering[0]);
+        return false;
+    }
+    setvbuf(source->answer, source->buffer, _IOFBF, sizeof source->buffer);
+    source->asking = asking[1];
+    signal(SIGPIPE, SIG_IGN); /* where the shell was killed */
+    return true;
+}
+
+static void end_shell(jw_source *source) {
+    if (source->answer) {
+        close(source->asking);
+        fclose(source->answer);
+        source->answer = NULL;
+    }
+    if (source->shell) {
+        waitpid(source->shell, NULL, 0);
+        source->shell = 0;
+    }
+}
+
+static bool read_pmic(jw_source *source, int64_t *value) {
     char line[256];
     rail rails[MOST_RAILS];
     int count = 0;
-    bool whole = false;
+    bool ended = false, failed = false, whole = false;
     double watts = 0.0;
-    snprintf(line, sizeof line, "%s pmic_read_adc 2>/dev/null", command);
-    FILE *answer = popen(line, "re");
-    if (!answer) {
+    if (!source->answer && !start_shell(source)) {
         return false;
     }
-    while (fgets(line, sizeof line, answer)) {
+    if (write(source->asking, "\n", 1) != 1) {
+        return false;
+    }
+    while (!ended && fgets(line, sizeof line, source->answer)) {
+        ended = strcmp(line, "end\n") == 0;
+        failed |= strcmp(line, "failed\n") == 0;
         add_line(rails, &count, line);
-    }
-    if (pclose(answer) != 0) {
-        return false;
     }
     for (int i = 0; i < count; i++) {
         if (rails[i].seen == 3u) {
@@ -109,7 +165,7 @@ static bool read_pmic(const char *command, int64_t *value) {
         }
     }
     *value = (int64_t)(watts * 1e6 + 0.5);
-    return whole;
+    return whole && ended && !failed;
 }
 
 /* --- sources ---------------------------------------------------------------------------------- */
@@ -164,10 +220,11 @@ jw_source *jw_source_open(jw_text *text) {
     if (!jw_source_read(source, &value)) {
         jw_fail(JW_EXIT_METER, "meter: %s: %s", name, faults[source->kind]);
     }
+    end_shell(source); /* the thread that samples starts its own, on its processor */
     return source;
 }
 
-bool jw_source_read(const jw_source *source, int64_t *value) {
+bool jw_source_read(jw_source *source, int64_t *value) {
     switch (source->kind) {
     case FROM_FILE:
         return read_file(source->descriptor, value);
@@ -178,7 +235,7 @@ bool jw_source_read(const jw_source *source, int64_t *value) {
         return read;
     }
     case FROM_PMIC:
-        return read_pmic(source->command, value);
+        return read_pmic(source, value);
     }
     return false;
 }
@@ -187,6 +244,7 @@ void jw_source_close(jw_source *source) {
     if (source->descriptor >= 0) {
         close(source->descriptor);
     }
+    end_shell(source);
     free(source);
 }
 

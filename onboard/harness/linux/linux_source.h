@@ -20,8 +20,8 @@ typedef struct jw_source jw_source;
  * the line is wrong. Exits with JW_EXIT_METER if the source cannot be read. */
 jw_source *jw_source_open(jw_text *text);
 
-/* Read a number; false on failure. */
-bool jw_source_read(const jw_source *source, int64_t *value);
+/* Read a number; false on failure. The first call may start a process, later ones need no memory. */
+bool jw_source_read(jw_source *source, int64_t *value);
 
 /* Close and free a source. */
 void jw_source_close(jw_source *source);
