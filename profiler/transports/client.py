@@ -1,7 +1,8 @@
 """Locks by which sessions recognise the leftovers of dead ones.
 
 Each session holds a lock on this computer while its process lives. The kernel releases the lock
-however that process ends.
+however that process ends. The lock's file names the computer: a directory that several share may
+keep the locks of each apart.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import fcntl
 import os
 import re
 import secrets
+import socket
 from pathlib import Path
 
 from devices.user_cache import user_cache
@@ -32,6 +34,7 @@ class ClientLock:
         try:
             _directory().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handle = _lock(_directory() / self.token, os.O_CREAT)
+            os.write(self._handle, socket.gethostname().encode())
         except OSError:
             self._handle = None
 
@@ -56,8 +59,10 @@ def is_dead(token: str) -> bool:
         handle = _lock(_directory() / token, 0)
     except OSError:
         return False
-    os.close(handle)
-    return True
+    try:
+        return os.read(handle, 1024).decode(errors="replace") in {"", socket.gethostname()}
+    finally:
+        os.close(handle)
 
 
 def forget(token: str) -> None:

@@ -136,10 +136,12 @@ long jw_temperature_mc(void) {
     char line[32];
     long hottest = 0;
     for (int zone = 0; zone < 64; zone++) {
-        jw_read_sysfs(line, sizeof line, "class/thermal/thermal_zone%d/temp", zone);
+        jw_read_sysfs(line, sizeof line, "class/thermal/thermal_zone%d/type", zone);
         if (!*line) {
             break;
         }
+        /* that of a part that is switched off cannot be read */
+        jw_read_sysfs(line, sizeof line, "class/thermal/thermal_zone%d/temp", zone);
         const long temperature = strtol(line, NULL, 10);
         hottest = temperature > hottest ? temperature : hottest;
     }

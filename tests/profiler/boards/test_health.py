@@ -79,8 +79,11 @@ def test_the_harness_records_throttling_temperature_and_cooling(
         tmp_path / "sys",
         {
             "devices/platform/soc/soc:firmware/get_throttled": "50005",
+            "class/thermal/thermal_zone0/type": "cpu-thermal",
             "class/thermal/thermal_zone0/temp": 41000,
-            "class/thermal/thermal_zone1/temp": 67500,
+            "class/thermal/thermal_zone1/type": "gpu-thermal",  # it is switched off
+            "class/thermal/thermal_zone2/type": "soc-thermal",
+            "class/thermal/thermal_zone2/temp": 67500,
             "class/thermal/cooling_device0/type": "cpufreq-cpu0",
             "class/thermal/cooling_device0/cur_state": 3,
             "class/thermal/cooling_device1/type": "pwm-fan",

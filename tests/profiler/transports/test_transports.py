@@ -23,6 +23,7 @@ from devices.description import SshTransport as SshDescription
 from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable
 from profiler.transports import scripts
 from profiler.transports.base import DetachedCommand, Transport
+from profiler.transports.client import ClientLock, forget, is_dead
 from profiler.transports.link import ConnectionLostError
 from profiler.transports.local import LocalTransport
 from profiler.transports.scripts import LEASE_MINUTES
@@ -764,6 +765,19 @@ def test_a_detached_command_that_fills_the_disk_still_has_an_exit_code(
         command = transport.start(fill, timeout_s=10)
         assert finish(command) == 6
         assert transport.run(["rm", "fill"], timeout_s=10).exit_code == 0
+
+
+def test_a_session_of_another_computer_with_the_same_home_is_not_taken_for_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Locks of a directory on a network may hold on one computer only."""
+    ours = ClientLock()
+    ours.acquire()
+    ours.release(cleaned=False)  # this computer no longer sees a lock
+    assert is_dead(ours.token)
+    monkeypatch.setattr(socket, "gethostname", lambda: "another")
+    assert not is_dead(ours.token)
+    forget(ours.token)
 
 
 # --- long transfers ---------------------------------------------------------------------------
