@@ -12,7 +12,8 @@ class Limits:
     Attributes:
         upload_bytes: Most bytes of a request, all its files together.
         upload_s: Longest time in which a request must have arrived.
-        head_s: Longest time on a connection without a request whose head has arrived.
+        head_s: Longest time on a connection without a request whose head has arrived, or in which
+            its client takes nothing of what is sent to it.
         solve_s: Longest search, and the default of one that states no limit.
         running: Most jobs that run at once.
         waiting: Most jobs that wait, those that are being uploaded included.

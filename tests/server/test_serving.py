@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -291,6 +292,33 @@ def test_slow_clients_old_answers_and_too_much_memory_are_limited(tmp_path: Path
             )
             assert head.recv(100) == b"", "closed"
             assert b" 408 " in body.recv(4096).partition(b"\r\n")[0]
+
+
+def test_a_client_that_never_reads_is_disconnected(tmp_path: Path) -> None:
+    request, requests = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n", 4000
+    with serving(tmp_path / "server", head_s=1.0) as server:
+        page = server.client.get("/").content
+        files = Path(f"/proc/{server.process.pid}/fd")
+
+        def sockets() -> int:
+            return sum(str(file.readlink()).startswith("socket:") for file in files.iterdir())
+
+        counts = [sockets()]
+        server.client.close()
+        until(lambda: bool(counts.append(sockets())) or counts[-1] < counts[0])
+        before = counts[-1]
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(request * requests)
+            until(lambda: sockets() > before)
+            until(lambda: sockets() == before)
+            answered = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := client.recv(1 << 16):
+                    answered += piece
+        assert answered.count(b"HTTP/1.1 200") < requests
+        assert len(page) * requests > 16 << 20, "more than the sockets hold"
 
 
 # --- the server itself ----------------------------------------------------------------------------
