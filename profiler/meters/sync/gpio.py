@@ -79,7 +79,7 @@ class GpioSynchroniser:
                 " check the wire from the board's sync line, the instrument's logic supply (on a"
                 " PPK2: VCC of the logic port), and sync.input in the description"
             )
-        match = _Matcher(capture, pulses, block.windows_ns).best()
+        match = _Matcher(capture, pulses, _recorded(capture, block.windows_ns)).best()
         windows = [window for window, _ in match.pairs]
         chosen = [pulse for _, pulse in match.pairs]
         edges_ns = np.array(block.windows_ns, dtype=np.int64)[windows]
@@ -89,6 +89,19 @@ class GpioSynchroniser:
             meter_s=edges_s.ravel(),
             uncertainty_s=capture.period_s / 2,
         )
+
+
+def _recorded(
+    capture: Capture, windows_ns: tuple[tuple[int, int], ...]
+) -> tuple[tuple[int, int], ...]:
+    """Windows, in order of time, that can lie within the capture.
+
+    An instrument whose memory is full drops what comes later. The capture begins before the first
+    window.
+    """
+    begin_ns, length_s = windows_ns[0][0], capture.end_s - capture.start_s
+    fitting = tuple(each for each in windows_ns if (each[1] - begin_ns) / 1e9 <= length_s)
+    return fitting or windows_ns[:1]
 
 
 def _pulses(capture: Capture, number: int) -> _Pulses:

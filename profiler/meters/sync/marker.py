@@ -71,6 +71,12 @@ class MarkerSynchroniser:
             raise SyncLost("the marker after the block is missing")
         markers_ns = np.array([block.markers_ns[0], block.markers_ns[-1]], dtype=np.int64)
         apart_s = float(markers_ns[1] - markers_ns[0]) / 1e9
+        recorded_s = capture.end_s - capture.start_s
+        if apart_s * (1 - _MOST_RATE_ERROR) > recorded_s:
+            raise SyncLost(
+                f"the instrument recorded {recorded_s:.0f} s, and the marker after the block came"
+                f" {apart_s:.0f} s after the one before it: measure fewer steps or windows at once"
+            )
         front, rear, rate = self._find(capture, apart_s)
         for _ in range(2):  # the second time with the rate from the first
             refined = [_refine(capture, place, self.bit_s * rate) for place in (front, rear)]

@@ -245,6 +245,31 @@ def test_pulses_of_another_block_are_refused() -> None:
     assert "do not fit the 12 windows" in reason
 
 
+def cut_short(capture: Capture, share: float) -> Capture:
+    """What an instrument has whose memory is full before the block ends."""
+    count = int(share * len(capture))
+    assert capture.inputs is not None
+    return replace(
+        capture,
+        power_w=capture.power_w[:count],
+        flaws=capture.flaws[:count],
+        inputs=capture.inputs[:count],
+    )
+
+
+def test_windows_before_the_end_of_a_full_capture_keep_their_energies() -> None:
+    stretches, clocks = several(100), Clocks()
+    capture, block = cut_short(capture_of(stretches, clocks), 0.5), block_of(stretches, clocks)
+    trace = trace_of(capture, GpioSynchroniser(3), block)
+    readings = [trace.energy_j(*each) for each in block.windows_ns]
+    known = [not isinstance(reading, Void) for reading in readings]
+    assert 20 < sum(known) < 80
+    assert known == sorted(known, reverse=True)
+    for reading, (begin_ns, end_ns) in zip(readings[: sum(known)], block.windows_ns, strict=False):
+        assert reading == pytest.approx(BUSY_W * (end_ns - begin_ns) / NS, rel=0.02)
+    assert "do not cover" in void_of(trace, block.windows_ns[-1])
+
+
 def test_a_glitch_inside_one_window_does_not_void_the_block() -> None:
     stretches, clocks = several(), Clocks()
     capture, block = capture_of(stretches, clocks), block_of(stretches, clocks)
@@ -341,6 +366,14 @@ def test_a_block_without_its_final_marker_is_void() -> None:
         trace_of(capture_of(stretches, clocks), MarkerSynchroniser(BIT_S), cut), block.windows_ns[0]
     )
     assert "the marker after the block is missing" in reason
+
+
+def test_a_capture_that_ends_before_the_final_marker_says_so() -> None:
+    stretches, clocks = marked([gap(0.03), window(5.0), gap(0.05)]), Clocks()
+    capture = cut_short(capture_of(stretches, clocks), 0.6)
+    block = block_of(stretches, clocks, BIT_S)
+    reason = void_of(trace_of(capture, MarkerSynchroniser(BIT_S), block), block.windows_ns[0])
+    assert "the instrument recorded 3 s, and the marker after the block came 5 s after" in reason
 
 
 @pytest.mark.parametrize("contrast_w", [0.0, 0.002])
