@@ -117,7 +117,11 @@ def _run(search: Search, deadline: float) -> Ending:
         with ExitStack() as beside:
             if options.formulation == "compact" and options.threads > 1 and search.actions:
                 search.companion = _annealing(search, beside)
-            ending = search.run(deadline)
+            try:
+                ending = search.run(deadline)
+            finally:
+                if search.companion is not None:
+                    search.offer_if_valid(search.companion.found() or ())
     if _may_be_late(search, ending):
         until = min(deadline, time.monotonic() + _FASTEST_S)
         search.offer_if_valid(fastest_search(problem, options, until).actions or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
@@ -43,6 +44,8 @@ class Annealers:
         self._threads = threads
         self._annealers: list[Annealer] = []
         self._spare: Annealer | None = None
+        # What was found and is not offered yet: an offer may be ended by the time limit or Ctrl-C.
+        self._found: deque[tuple[Action, ...]] = deque()
         # A schedule that gets addresses in a moment, if the best one did when that was tried.
         self._packing: tuple[Action, ...] | None = None
 
@@ -72,7 +75,10 @@ class Annealers:
         for annealer in self._annealers:
             found = annealer.found()
             if found is not None:
-                search.offer_if_valid(found)
+                self._found.append(found)
+        while self._found:
+            search.offer_if_valid(self._found[0])
+            self._found.popleft()
         return search.value != before
 
     def offer(self, actions: tuple[Action, ...]) -> None:

@@ -58,6 +58,16 @@ class Bounds:
         """Add claims that were proven elsewhere."""
         self.claims = self.claims.also(*claims)
 
+    def discard_refuted(self) -> None:
+        """Discard the engine's proofs if the best schedule, found after them, refutes one."""
+        stated = self.claims.about(self._task.problem.budget, self._searched)
+        if self._is_refuted(stated.least_j):
+            self._report_fault(
+                "called a problem infeasible that has a schedule"
+                if stated.is_none
+                else "proved a bound above the energy of a schedule"
+            )
+
     @property
     def best(self) -> Claim:
         """The best finite bound on the schedules that are searched."""

@@ -292,10 +292,12 @@ class AutomaticSearch:
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._bounds.crossing
+        self._annealers.take()
         spare = self._annealers.spare()
         search.offer_if_valid(spare or ())
         if compact is not None:  # it may have ended early
             self._bounds.add(compact.claim)
+        self._bounds.discard_refuted()
         budget, claims = self._problem.budget, self._bounds.claims
         if search.actions is not None:
             search.bound = claims.of(budget, search.actions).least_j
