@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,6 +9,7 @@ from typing import TypeAlias
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.referee import RefereeError, replay, verify
+from solver.time_limit import OutOfTime
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,30 @@ def cheapest(
     """Choose the candidate (note, actions) of least energy within the budget.
 
     If none is, the note says how the closest one violates it, or is ``nothing`` without candidates.
-    No candidate is tried after the time limit, and the note says so.
+    If the enforced time limit, of ``time_limit_s``, passes while a candidate is made, those before
+    count, and the note says so.
 
-    Raises ``RefereeError`` if one violates the semantics, which is a defect.
+    Raises ``OutOfTime`` if it passes before the first, and ``RefereeError`` if one violates the
+    semantics, which is a defect.
     """
-    deadline = time.monotonic() + time_limit_s
     best: tuple[float, str, tuple[Action, ...]] | None = None
-    nearest: tuple[float, str] = (float("inf"), nothing)
+    nearest: tuple[float, str] | None = None
     remark = ""
-    for note, actions in candidates:
-        if time.monotonic() > deadline:
-            remark = f" (not every variant was tried in {time_limit_s:g} s)"
-            break
-        energy_j, broken = _energy_or_fault(problem, actions)
-        if broken is None:
-            if best is None or energy_j < best[0]:
-                best = energy_j, note, actions
-        elif broken.excess_bytes < nearest[0]:
-            nearest = broken.excess_bytes, f"{note}: {broken.reason}"
-    if best is None:
-        return BaselineResult(None, nearest[1] + remark)
-    return BaselineResult(best[2], best[1] + remark)
+    try:
+        for note, actions in candidates:
+            energy_j, broken = _energy_or_fault(problem, actions)
+            if broken is None:
+                if best is None or energy_j < best[0]:
+                    best = energy_j, note, actions
+            elif nearest is None or broken.excess_bytes < nearest[0]:
+                nearest = broken.excess_bytes, f"{note}: {broken.reason}"
+    except OutOfTime:
+        if best is None and nearest is None:
+            raise
+        remark = f" (not every variant was tried in {time_limit_s:.3g} s)"
+    if best is not None:
+        return BaselineResult(best[2], best[1] + remark)
+    return BaselineResult(None, nothing if nearest is None else nearest[1] + remark)
 
 
 @dataclass(frozen=True)

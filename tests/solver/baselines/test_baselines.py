@@ -8,12 +8,14 @@ import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
+from solver.baselines import baseline, checkpointing
 from solver.baselines.baseline import ladder
 from solver.baselines.checkpointing import articulation_points
 from solver.baselines.chen import checkpointed_at
@@ -29,6 +31,7 @@ from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
+from solver.time_limit import OutOfTime
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     graph,
@@ -594,6 +597,32 @@ def test_baseline_stops_at_its_time_limit() -> None:
     result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
     assert result.actions is None
     assert "time limit" in result.note
+
+
+@pytest.mark.parametrize("name", ["chen-sqrt-n", "griewank"])
+@pytest.mark.parametrize("fits", [True, False])
+def test_checkpointing_keeps_what_it_tried_before_its_time_limit(
+    name: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = 0
+
+    def counting(*arguments: Any) -> Replay:
+        nonlocal judged
+        judged += 1
+        return replay(*arguments)
+
+    def passes_after_the_first() -> None:
+        if judged:
+            raise OutOfTime
+
+    monkeypatch.setattr(baseline, "replay", counting)
+    monkeypatch.setattr(checkpointing, "check_time", passes_after_the_first)
+    problem = training_chain(20)
+    result = run_baseline(name, Problem(problem, tight(problem, 1.0 if fits else 0.0)), _LIMIT_S)
+    assert judged == 1
+    assert (result.actions is not None) == fits
+    assert result.note.endswith(" (not every variant was tried in 20 s)")
+    assert ("over the budget" in result.note) != fits
 
 
 def test_baselines_are_listed_in_the_order_of_the_papers() -> None:
