@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devices.documents.explain import shown
 from devices.documents.readable import si
 from devices.documents.unlike import ROUNDING
-from solver.addresses.packing import Packing
+from solver.addresses.packing import load_of
 from solver.addresses.residencies import blocks_of, spans_of
 from solver.files.assessment import wrong_assessment
 from solver.problem.claims import covered_words
@@ -200,9 +200,14 @@ def _arena(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
         )
     if bound_bytes is not None:
         blocks = blocks_of(graph, schedule.actions, schedule.budget.covers)
-        found_bytes = Packing(spans_of(blocks)).bound if blocks else 0
-        if bound_bytes != found_bytes:
-            yield f"states arena_bound_bytes {bound_bytes}; its actions need {found_bytes}"
+        least_bytes = max(load_of(spans_of(blocks)))
+        if bound_bytes < least_bytes:
+            yield f"states arena_bound_bytes {bound_bytes}; its actions need {least_bytes}"
+        if bound_bytes > arena_bytes:
+            yield (
+                f"states arena_bound_bytes {bound_bytes}, which exceeds its arena of"
+                f" {arena_bytes} bytes: it is no lower bound"
+            )
 
 
 def _has_addresses(schedule: Schedule) -> bool:

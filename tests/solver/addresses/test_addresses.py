@@ -16,13 +16,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from plots.arena import arena
+from solver.addresses import plan as plan_module
 from solver.addresses.first_fit import FirstFit
 from solver.addresses.packing import Packing
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.addresses.residencies import Span, blocks_of, spans_of
+from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
+from solver.files.figures import wrong_figures
 from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
@@ -361,6 +364,31 @@ def test_unavoidable_fragmentation_is_proven() -> None:
     assert plan.arena_bytes == plan.bound_bytes == 8
     tightest, _ = _planned(problem.graph, schedule, limit_bytes=7)
     assert tightest.bound_bytes == 8
+    stated = schedule_by_baseline(problem.graph, problem.budget, "keep-everything", 20.0)
+    assert (stated.peak_bytes, stated.arena_bound_bytes) == (7, 8)
+    assert not list(wrong_figures(problem.graph, stated))
+
+
+def test_bound_that_is_found_at_once_is_accepted_though_it_is_not_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``i`` shrinks in place and ``j`` grows, so that one of them has 4 bytes below the other."""
+    problem = graph(
+        [
+            op("begin", "", "i j"),
+            op("shrink", "i", "less", in_place={"less": "i"}),
+            op("grow", "j", "more", in_place={"more": "j"}),
+            op("end", "less more", "out"),
+        ],
+        [tensor(name, size) for name, size in (("i", 4), ("j", 1), ("less", 1), ("more", 4))]
+        + [tensor("out", 1)],
+    )
+    searched, _ = _planned(problem, keep_everything(problem))
+    assert searched.bound_bytes == searched.arena_bytes == 8
+    monkeypatch.setattr(plan_module, "_MANY_PAIRS", -1)
+    quick = schedule_by_baseline(problem, Budget(ram_bytes=9), "keep-everything", 20.0)
+    assert (quick.arena_bound_bytes, quick.arena_bytes) == (6, 9)
+    assert not list(wrong_figures(problem, quick))
 
 
 @pytest.mark.parametrize(
