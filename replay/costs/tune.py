@@ -148,6 +148,7 @@ def tune(
         NoScheduleFound: none was found in time.
         MeasurementInvalid: no watched step was undisturbed.
         JoulewrightError: solving or running failed.
+        KeyboardInterrupt: Ctrl-C ended a search or a run.
     """
     profile = _start(request, profile, directory, progress)
     rounds: list[Round] = []
@@ -232,7 +233,7 @@ def _solved(
     from solver.costing.costing import cost_graph
     from solver.requests.subjects import SolveSubject
     from solver.solving.shared_ram import solve_in_shared_ram
-    from solver.solving.solving import solve_graph
+    from solver.solving.solving import require_uninterrupted, solve_graph
 
     graph = cost_graph(request.step, profile).graph
     progress(f"round {len(rounds) + 1}: solving")
@@ -247,6 +248,7 @@ def _solved(
 
     ram = BoardRam.of(SolveSubject(graph, profile, step=request.step))
     *_, schedule = solve_in_shared_ram(find, request.budget, request.solver.time_limit_s, ram)
+    require_uninterrupted(schedule)
     if not schedule.actions:
         asked = schedule.asked_ram_bytes
         left = "" if asked is None else f", which the firmware's records leave of {asked} bytes"

@@ -96,7 +96,7 @@ def one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None])
     from solver.options import SolverOptions
     from solver.problem.schedule import Budget
     from solver.referee.referee import replay
-    from solver.solving.solving import solve_graph
+    from solver.solving.solving import require_uninterrupted, solve_graph
 
     step, graph = known.step, known.graph
     peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
@@ -108,6 +108,7 @@ def one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None])
             SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
             with_advice=False,
         )
+        require_uninterrupted(schedule)
         way = Way(step, graph, schedule)
         if 0 < way.written_bytes <= most_bytes:
             yield way
@@ -142,7 +143,7 @@ def _ways_of(
     from solver.options import SolverOptions
     from solver.problem.schedule import Budget
     from solver.referee.referee import replay
-    from solver.solving.solving import solve_graph
+    from solver.solving.solving import require_uninterrupted, solve_graph
 
     graph = cost_graph(step, profile).graph
     peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
@@ -166,6 +167,7 @@ def _ways_of(
                 SolverOptions(time_limit_s=_SOLVE_S, gap=0.01),
                 with_advice=False,
             )
+            require_uninterrupted(schedule)
             if schedule.actions:
                 ways.append(Way(step, graph, schedule))
                 break

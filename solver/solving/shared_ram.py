@@ -80,14 +80,14 @@ def solve_in_shared_ram(
     If the RAM is too small for both, the search is repeated with a budget that leaves room for the
     records. The schedule then states that budget, the one that was asked for, and a note. If there
     is no schedule within that budget, one half way up is tried: another schedule may have fewer
-    records.
+    records. A search that Ctrl-C interrupts is the last.
 
     Args:
         find: Finds a schedule.
         budget: The budget that was asked for.
         time_limit_s: Limit on wall time, divided among the searches.
         ram: The board's RAM; None where nothing but the arena counts.
-        stopped: Whether the user wants what was found so far.
+        stopped: Whether the user wants what was found so far; Ctrl-C may come between searches.
 
     Returns:
         What the searches found; the last schedule is the one to use. If none was found that fits
@@ -103,6 +103,10 @@ def solve_in_shared_ram(
     use: RamUse | None = None
     too_large = budget
     notes: tuple[str, ...] = ()
+
+    def is_last(found: Schedule) -> bool:
+        return found.ended_by == "interrupted" or stopped()
+
     for share in (1.0,) if ram.has_room(budget) else _SHARES:
         found = find(budget, limit.part(share).seconds)
         if budget.ram_bytes < asked_bytes:
@@ -110,7 +114,7 @@ def solve_in_shared_ram(
             found = found.model_copy(update={"asked_ram_bytes": asked_bytes, "notes": notes_of_all})
         searched.append(found)
         if not found.actions and budget.ram_bytes < asked_bytes:
-            if stopped():
+            if is_last(found):
                 break
             half_way = (budget.ram_bytes + too_large.ram_bytes) // 2
             budget = budget.model_copy(update={"ram_bytes": half_way})
@@ -119,10 +123,10 @@ def solve_in_shared_ram(
         before, use = use, done_in_any_case(partial(ram.use, found))
         if use is None or use.fits:
             fitting.append(found)
-            if share == _FIRST and _may_improve(found) and not stopped():
+            if share == _FIRST and _may_improve(found) and not is_last(found):
                 continue
             break
-        if stopped():
+        if is_last(found):
             break
         too_large = budget
         budget = budget.model_copy(update={"ram_bytes": _smaller(budget, found, before, use)})

@@ -134,6 +134,15 @@ def solve_graph(
     )
 
 
+def require_uninterrupted(schedule: Schedule) -> None:
+    """Raise :class:`KeyboardInterrupt` if Ctrl-C ended the search of a schedule.
+
+    It is for callers that would go on with the schedule, for example run it.
+    """
+    if schedule.ended_by == "interrupted":
+        raise KeyboardInterrupt
+
+
 def _packed(
     problem: Problem,
     outcome: Outcome,

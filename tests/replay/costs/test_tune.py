@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from devices.errors import InputError
 from devices.operation import OpSpec
 from devices.profile import ProfiledNetwork
 from networks.models import build_model
+from replay.board_ram import BoardRam
 from replay.costs.request import Request, keep_request
 from replay.costs.tune import Round, Tuned, tune
 from replay.directory import StoredRun
@@ -139,3 +141,25 @@ def test_rounds_of_an_unknown_request_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tuned" / "request.json").unlink()
     with pytest.raises(InputError, match="earlier release"):
         resume(request())
+
+
+def test_a_schedule_whose_search_was_interrupted_is_neither_run_nor_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds end there as with Ctrl-C at any other moment, and are settled by nothing."""
+
+    def interrupted(*_: object, **__: object) -> Schedule:
+        return SCHEDULE.model_copy(update={"ended_by": "interrupted"})
+
+    def run(*_: object) -> Round:
+        raise AssertionError("the schedule was run")
+
+    monkeypatch.setattr(
+        "solver.costing.costing.cost_graph", lambda *_: SimpleNamespace(graph=GRAPH)
+    )
+    monkeypatch.setattr("solver.solving.solving.solve_graph", interrupted)
+    monkeypatch.setattr(BoardRam, "of", lambda _: None)
+    monkeypatch.setattr("replay.costs.tune._round", run)
+    with pytest.raises(KeyboardInterrupt):
+        begun(tmp_path / "tuned")(request())
+    assert not (tmp_path / "tuned" / "best.json").exists()

@@ -83,3 +83,21 @@ def test_where_no_schedule_fits_the_largest_budget_without_one_is_stated(
     assert (schedule.status, schedule.actions) == ("infeasible", ())
     tried = [each for each in budgets if each < smallest_bytes]
     assert schedule.budget.ram_bytes == max(tried) > 88_000
+
+
+@pytest.mark.parametrize("records_bytes", [5_000, 12_000])
+@pytest.mark.parametrize("actions", [True, False])
+def test_no_search_follows_one_that_was_interrupted(records_bytes: int, actions: bool) -> None:
+    """Neither for a smaller budget, nor with more time for the same one."""
+    searches = []
+
+    def find(budget: Budget, _seconds: float | None) -> Schedule:
+        searches.append(budget)
+        made = found(budget, 90_000) if actions else nothing(budget)
+        stopped = {"ended_by": "interrupted"}
+        return made.model_copy(update=stopped if actions else stopped | {"status": "no_solution"})
+
+    *_, schedule = solve_in_shared_ram(find, ASKED, 10.0, Firmware(lambda _: records_bytes))
+    assert searches == [ASKED]
+    assert schedule.ended_by == "interrupted"
+    assert (schedule.status == "feasible") == (actions and records_bytes == 5_000)
