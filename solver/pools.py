@@ -8,12 +8,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
-from devices.errors import InputError
+from devices.errors import EngineFailed, InputError
 from devices.program import STOPS, leave_stopping_to_parent, stops_put_off
 
 CLUSTER_LIMIT_S = 15.0
@@ -49,9 +49,38 @@ class Pool:
 
         Ctrl-C waits until that is done: a worker that the executor does not know yet would never be
         ended.
+
+        Raises:
+            EngineFailed: A worker has died, and with it the pool.
         """
         with _stops_blocked():
-            return self.executor.submit(task, *arguments, **named)
+            try:
+                return self.executor.submit(task, *arguments, **named)
+            except BrokenExecutor as error:
+                raise _worker_failed(error) from None
+
+
+def outcome_of(future: Future[Result]) -> Result:
+    """Result of a task.
+
+    Raises:
+        EngineFailed: The worker failed, not its task.
+        Exception: What the task raised.
+    """
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError) as error:
+        raise _worker_failed(error) from None
+    except ModuleNotFoundError as error:
+        raise EngineFailed(f"a worker lacks a module of this project: {error}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] == "distributed":  # such as its KilledWorker
+            raise EngineFailed(f"the Dask cluster failed: {error}") from None
+        raise
+
+
+def _worker_failed(error: Exception) -> EngineFailed:
+    return EngineFailed(f"a worker ended before its task was finished: {error}")
 
 
 def open_pool(processes: int, scheduler: str | None) -> AbstractContextManager[Pool]:

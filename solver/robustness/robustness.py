@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from devices.errors import EngineFailed, EngineUnavailable
+from devices.program import done_in_any_case, stops_put_off
 from solver.options import SolverOptions
-from solver.pools import Pool, local_pool
+from solver.pools import Pool, local_pool, outcome_of
 from solver.problem.claims import claims_of, class_of, proven_of
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
@@ -32,11 +34,13 @@ class Assessment:
     """Robustness and its schedules, with energy, time and gap at the stated costs.
 
     ``least_energy`` is the schedule that was assessed, or a better one if the search found one.
+    ``notes`` say which searches failed.
     """
 
     robustness: Robustness
     least_energy: Schedule
     best_on_average: Schedule | None
+    notes: tuple[str, ...] = ()
 
 
 def assess(
@@ -60,15 +64,30 @@ def assess(
         on_progress: Called with the state of the search.
 
     Returns:
-        The assessment.
+        The assessment, by the searches that did not fail.
 
     Raises:
-        EngineFailed: The process of an engine failed.
+        EngineUnavailable: The engine could not be started.
         RefereeError: A schedule is invalid, which is a defect.
     """
     started = time.monotonic()
     search = DrawSearch(schedule, draws, options, time_limit_s)
     running: dict[Future[Schedule], DrawTask] = {}
+    failures: dict[str, None] = {}
+
+    def take(future: Future[Schedule]) -> None:
+        with stops_put_off():
+            task = running.pop(future)
+            try:
+                found = outcome_of(future)
+            except EngineUnavailable:
+                raise
+            except EngineFailed as error:
+                failures[str(error)] = None
+                search.drop()
+            else:
+                search.take(task, found)
+
     try:
         while True:
             remaining_s = started + time_limit_s - time.monotonic()
@@ -80,11 +99,23 @@ def assess(
                 break
             done, _ = wait(running, min(_REPORT_S, remaining_s + _GRACE_S), FIRST_COMPLETED)
             for future in done:
-                search.take(running.pop(future), future.result())
+                take(future)
             on_progress(search.progress(time.monotonic() - started))
     except KeyboardInterrupt:
         pass
-    return _assessment(search, options.gap, seed, time.monotonic() - started)
+    except EngineUnavailable:
+        raise
+    except EngineFailed as error:  # the pool takes no more searches
+        failures[str(error)] = None
+
+    def finished() -> Assessment:
+        for future in [future for future in running if future.done()]:
+            take(future)
+        found = _assessment(search, options.gap, seed, time.monotonic() - started)
+        notes = (f"a search at drawn costs failed, the others count: {each}" for each in failures)
+        return replace(found, notes=tuple(notes))
+
+    return done_in_any_case(finished)
 
 
 def draws_limit_s(options: SolverOptions) -> float:
@@ -109,10 +140,11 @@ def assess_robustness(
         on_progress: Called with the state of the search.
 
     Returns:
-        The chosen schedule with its ``robustness``. It may be better than ``schedule``.
+        The chosen schedule with its ``robustness``. It may be better than ``schedule``. A note says
+        which searches failed.
 
     Raises:
-        EngineFailed: The process of an engine failed.
+        EngineUnavailable: The engine could not be started.
         RefereeError: A schedule is invalid, which is a defect.
     """
     with local_pool(options.threads) as pool:
@@ -125,7 +157,8 @@ def assess_robustness(
     order = draws.items.graph.order
     if not class_of(schedule, order).includes(class_of(chosen, order)):
         robustness = _without_bounds(robustness)
-    return chosen.model_copy(update={"robustness": robustness})
+    notes = (*chosen.notes, *found.notes)
+    return chosen.model_copy(update={"robustness": robustness, "notes": notes})
 
 
 def _without_bounds(robustness: Robustness) -> Robustness:

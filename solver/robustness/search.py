@@ -232,6 +232,10 @@ class DrawSearch:
             new = better or int(self._undecided().sum()) < undecided
             self._fruitless = 0 if new else self._fruitless + 1
 
+    def drop(self) -> None:
+        """Record that a search has failed."""
+        self._fruitless += 1
+
     def _bound_j(self, found: Schedule) -> float:
         """Bound for all schedules that the bound of the assessed schedule covers; 0 if unknown."""
         certificate = found.certificate

@@ -11,16 +11,15 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from devices.errors import EngineFailed
 from devices.program import stops_put_off
 from solver.baselines.baseline import BaselineResult
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
-from solver.pools import Pool
+from solver.pools import Pool, outcome_of
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule
@@ -28,8 +27,6 @@ from solver.referee.referee import replay
 from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -173,12 +170,12 @@ class _Sweep:
                 if future in self.points:
                     self._finish_point(future)
                 else:
-                    self.keep(BaselineRun(*self.runs[future], _outcome(future)))
+                    self.keep(BaselineRun(*self.runs[future], outcome_of(future)))
                     del self.runs[future]
 
     def _finish_point(self, future: Future[tuple[Schedule, ...]]) -> None:
         chain, budget = self.points[future]
-        *others, found = _outcome(future)
+        *others, found = outcome_of(future)
         for other in others:
             chain.frontier.learn(other)
         self.keep(PointSolved(chain.study, chain.frontier.add(found, budget)))
@@ -278,17 +275,3 @@ def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult
     from solver.baselines.registry import run_baseline  # some baselines import large libraries
 
     return run_baseline(name, problem, limit_s)
-
-
-def _outcome(future: Future[Result]) -> Result:
-    """Result of a future. Raises :class:`EngineFailed` if the worker failed, not its task."""
-    try:
-        return future.result()
-    except (BrokenExecutor, CancelledError) as error:
-        raise EngineFailed(f"a worker ended before its task was finished: {error}") from None
-    except ModuleNotFoundError as error:
-        raise EngineFailed(f"a worker lacks a module of this project: {error}") from None
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] == "distributed":  # such as its KilledWorker
-            raise EngineFailed(f"the Dask cluster failed: {error}") from None
-        raise

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cli
+from devices.errors import EngineFailed
 from devices.profile import AffinePageCost, Interval, StorageCosts, SweepPoint
 from devices.published import load_published
 from networks.models import build_model
@@ -231,6 +233,60 @@ def test_no_search_begins_with_less_time_than_checking_its_result_takes(
     assert (found.robustness.schedules > 1) == searches
     assert found.robustness.solved_draws == 0
     assert found.robustness.draws == 2
+
+
+class Dying(Executor):
+    """Searches at once. One search fails, and after a worker's death all that follow."""
+
+    def __init__(self, error: Exception, failing: int) -> None:
+        self.error, self.failing = error, failing
+        self.searches = 0
+
+    def submit(self, task: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        self.searches += 1
+        future = Future[Any]()
+        if self.searches > self.failing and isinstance(self.error, BrokenExecutor):
+            raise self.error
+        if self.searches == self.failing:
+            future.set_exception(self.error)
+        else:
+            future.set_result(task(*arguments, **named))
+        return future
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("error", "failing", "said"),
+    [
+        (BrokenExecutor("killed"), 2, "a worker ended before its task was finished: killed"),
+        (EngineFailed("the engine was killed"), 1, "the engine was killed"),
+    ],
+)
+def test_what_was_searched_counts_if_a_search_fails(
+    error: Exception, failing: int, said: str
+) -> None:
+    problem = two_to_bring_back()
+    schedule = solve_graph(problem, BUDGET, EXACT)
+    draws = draw_costs(problem, 3, seed=1)
+    pool = Pool(Dying(error, failing), lambda: 1)
+    found = assess(schedule, draws, 0, EXACT, pool, 60.0)
+    assert found.robustness.schedules > 1
+    assert found.notes == (f"a search at drawn costs failed, the others count: {said}",)
+
+
+@pytest.mark.slow
+def test_what_was_searched_counts_if_ctrl_c_comes_before_it_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(running: Iterable[Future[Any]], *_: object) -> None:
+        wait(running)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("solver.robustness.robustness.wait", interrupted)
+    problem = two_to_bring_back()
+    found = assessed(problem, BUDGET, draw_costs(problem, 3, seed=1))
+    assert found.robustness.schedules == 2
+    assert not found.notes
 
 
 @pytest.mark.parametrize(
