@@ -20,9 +20,6 @@ def show_baselines(
     """Run every baseline under the schedule's budget and print a table; return its rows as data.
 
     Each gets an equal share of the time that is left. Ctrl-C skips those that are not finished.
-
-    Raises:
-        EngineFailed: A solver's engine failed.
     """
     comparison = compare_with_baselines(
         graph, schedule, limit, lambda name: console.say(f"baseline {name}")

@@ -33,9 +33,6 @@ def show_less_ram(
 
     ``kept`` is the step with nothing recomputed or paged. ``ram`` is that of the board, if arena
     and records share it.
-
-    Raises:
-        EngineFailed: A solver's engine failed.
     """
     pages = any(isinstance(action, PageIn | PageOut) for action in schedule.actions)
     console.result(
@@ -47,7 +44,7 @@ def show_less_ram(
         )
     )
     with console.status("solving with less RAM", lines_every_s=2.0) as status:
-        rows = solve_with_less_ram(
+        found = solve_with_less_ram(
             graph,
             schedule,
             kept.peak_bytes,
@@ -57,6 +54,7 @@ def show_less_ram(
             ),
             ram,
         )
+    rows = found.rows
     source = schedule.energy_source or "source not stated"
     head = ["RAM", "of the peak", f"energy a step ({source})", "more energy"]
     table = [[*head, time_words(source, "time a step"), "proven gap"]]
@@ -64,6 +62,8 @@ def show_less_ram(
     console.table(table, right=(0, 1, 2, 3, 4, 5))
     if len(rows) < len(PERCENTAGES):
         console.result(f"stopped after {len(rows)} of {len(PERCENTAGES)} budgets")
+    if found.failure is not None:
+        console.say(f"solving with less RAM failed: {found.failure}")
     return [_as_data(row, kept) for row in rows]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from devices.errors import EngineFailed
 from solver.baselines.baseline import BaselineResult
 from solver.baselines.registry import BASELINES, run_baseline
 from solver.problem.graph import CostedGraph
@@ -54,10 +55,8 @@ def compare_with_baselines(
         on_begin: Called with the name of each baseline before it runs.
 
     Returns:
-        The replayed schedule and the results of the baselines.
-
-    Raises:
-        EngineFailed: The process of an engine failed.
+        The replayed schedule and the results of the baselines. That of a baseline whose engine
+        failed says so.
     """
     covers = schedule.budget.covers
     ours = replay(graph, schedule.actions, covers) if schedule.actions else None
@@ -73,7 +72,11 @@ def compare_with_baselines(
                 continue
             on_begin(name)
             share_s = limit.part(1 / (len(BASELINES) - position)).seconds
-            result = run_baseline(name, problem, _TIME_LIMIT_S if share_s is None else share_s)
+            limit_s = _TIME_LIMIT_S if share_s is None else share_s
+            try:
+                result = run_baseline(name, problem, limit_s)
+            except EngineFailed as error:
+                result = BaselineResult(None, str(error))
             seconds = time.monotonic() - began_s
             played = None if result.actions is None else replay(graph, result.actions, covers)
             compared.append(ComparedBaseline(name, result, played, seconds))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from devices.errors import EngineFailed
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
@@ -32,6 +33,17 @@ class LessRam:
     schedule: Schedule
 
 
+@dataclass(frozen=True)
+class LessRamResult:
+    """Schedules in the order of :data:`PERCENTAGES`, and why the last ones are missing.
+
+    ``failure`` is the error of an engine that failed; None if no search failed.
+    """
+
+    rows: tuple[LessRam, ...]
+    failure: str | None
+
+
 def keeps_everything(schedule: Schedule, kept: Replay) -> bool:
     """Whether a schedule needs no more energy than ``kept``, the step that keeps everything."""
     return schedule.energy_j is not None and schedule.energy_j <= kept.energy_j
@@ -44,12 +56,12 @@ def solve_with_less_ram(
     options: SolverOptions,
     on_progress: Callable[[int, Progress], None] = lambda _percent, _progress: None,
     ram: SharedRam | None = None,
-) -> tuple[LessRam, ...]:
+) -> LessRamResult:
     """Solve for 80, 60 and 40 % of the unconstrained peak.
 
     The three searches share the time limit, or what ``roomy`` left of 60 s: each gets an equal
     share of the remaining time, and none begins without any. Ctrl-C ends the current search with
-    its best schedule so far and skips the following ones.
+    its best schedule so far and skips the following ones, as does an engine that fails.
 
     Args:
         graph: The costed graph.
@@ -61,10 +73,7 @@ def solve_with_less_ram(
         ram: RAM of the board that arena and records share, if they do.
 
     Returns:
-        The schedules, for 80, 60 and 40 % in this order, as far as the time allows.
-
-    Raises:
-        EngineFailed: The process of an engine failed.
+        The schedules, as far as the time allows.
     """
     default_s = max(_LEAST_S, _TIME_LIMIT_S - roomy.solver.seconds)
     limit = TimeLimit.after(default_s if options.time_limit_s is None else options.time_limit_s)
@@ -87,6 +96,7 @@ def solve_with_less_ram(
             with_advice=False,
         )
 
+    failure = None
     for position, (percent, budget) in enumerate(budgets.items()):
         if limit.left_s < least_s:
             break
@@ -100,12 +110,14 @@ def solve_with_less_ram(
             )
         except KeyboardInterrupt:
             break
+        except EngineFailed as error:
+            failure = str(error)
+            break
         for other in others:
             frontier.learn(other)
         frontier.add(schedule, budget)
         if schedule.ended_by == "interrupted":
             break
     best = frontier.schedules
-    return tuple(
-        LessRam(percent, best[budget]) for percent, budget in budgets.items() if budget in best
-    )
+    rows = (LessRam(percent, best[budget]) for percent, budget in budgets.items() if budget in best)
+    return LessRamResult(tuple(rows), failure)

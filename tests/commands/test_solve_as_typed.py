@@ -13,6 +13,7 @@ import pytest
 import cli
 from devices.comparison import compare
 from devices.documents.document import dump_yaml, read_json, read_yaml, write_atomically
+from devices.errors import EngineFailed
 from devices.profile import DeviceProfile, ProfiledNetwork
 from devices.published import load_published
 from networks.models import build_model
@@ -247,15 +248,15 @@ def roomy_schedule(network: ProfiledNetwork) -> tuple[CostedGraph, Schedule, int
     return graph, schedule, kept.peak_bytes
 
 
-def interrupting(call: int) -> Callable[..., Schedule]:
-    """``solve_graph`` with Ctrl-C at the start of call number ``call``."""
+def ended_by(error: BaseException, call: int) -> Callable[..., Schedule]:
+    """``solve_graph`` with an error, such as Ctrl-C, at the start of call number ``call``."""
     calls = 0
 
     def solve(*arguments: Any, **more: Any) -> Schedule:
         nonlocal calls
         calls += 1
         if calls == call:
-            raise KeyboardInterrupt
+            raise error
         return solve_graph(*arguments, **more)
 
     return solve
@@ -264,11 +265,24 @@ def interrupting(call: int) -> Callable[..., Schedule]:
 def test_interruption_keeps_schedules_found_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(less_ram, "solve_graph", interrupting(2))
+    monkeypatch.setattr(less_ram, "solve_graph", ended_by(KeyboardInterrupt(), 2))
     written(bench(DIGITS))
     assert run("solve", "--profile", "bench.yaml", "--time-limit", "6") == 0
     assert "stopped after 1 of 3 budgets\n" in capsys.readouterr().out
     assert schedule_of("digits-batch-2-on-bench").status == "optimal"
+
+
+def test_a_failed_engine_ends_smaller_budgets_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = EngineFailed("the highs process was killed by SIGKILL")
+    monkeypatch.setattr(less_ram, "solve_graph", ended_by(killed, 2))
+    written(bench(DIGITS))
+    assert run("solve", "--profile", "bench.yaml", "--time-limit", "6", "--json") == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert [row["percent_of_peak"] for row in document["less_ram"]] == [80]
+    assert f"solving with less RAM failed: {killed}\n" in printed.err
 
 
 def test_no_search_follows_an_interrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +291,8 @@ def test_no_search_follows_an_interrupted_one(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(less_ram, "solve_graph", interrupted)
     graph, schedule, peak_bytes = roomy_schedule(DIGITS)
-    (only,) = solve_with_less_ram(graph, schedule, peak_bytes, SolverOptions(time_limit_s=6.0))
+    options = SolverOptions(time_limit_s=6.0)
+    (only,) = solve_with_less_ram(graph, schedule, peak_bytes, options).rows
     assert only.percent == 80
     assert only.schedule.actions
 

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from solver.baselines import baseline, checkpointing
-from solver.baselines.baseline import ladder
+from devices.errors import EngineFailed
+from solver.baselines import baseline, checkpointing, comparison
+from solver.baselines.baseline import BaselineResult, ladder
 from solver.baselines.checkpointing import articulation_points
 from solver.baselines.chen import checkpointed_at
 from solver.baselines.coop import Coop
@@ -31,7 +32,7 @@ from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
-from solver.time_limit import OutOfTime
+from solver.time_limit import OutOfTime, TimeLimit
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     graph,
@@ -42,6 +43,7 @@ from tests.support.graphs.graph_examples import (
     unconstrained_peak,
 )
 from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
+from tests.support.graphs.schedules import schedule_of
 from tests.support.paths import ROOT
 
 # Methods without an engine, and so without a separate process for each example.
@@ -623,6 +625,25 @@ def test_checkpointing_keeps_what_it_tried_before_its_time_limit(
     assert (result.actions is not None) == fits
     assert result.note.endswith(" (not every variant was tried in 20 s)")
     assert ("over the budget" in result.note) != fits
+
+
+def test_comparison_goes_on_if_the_engine_of_one_baseline_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(name: str, problem: Problem, _limit_s: float) -> BaselineResult:
+        if name == "remat-only":
+            raise EngineFailed("the engine was killed")
+        return BaselineResult(keep_everything(problem.graph), "kept")
+
+    monkeypatch.setattr(comparison, "run_baseline", run)
+    problem = training_chain(5)
+    schedule = schedule_of(problem, keep_everything(problem))
+    compared = comparison.compare_with_baselines(problem, schedule, TimeLimit()).baselines
+    assert [each.name for each in compared] == list(BASELINES)
+    for each in compared:
+        failed = each.name == "remat-only"
+        assert each.result.note == ("the engine was killed" if failed else "kept")
+        assert (each.played is None) == failed
 
 
 def test_baselines_are_listed_in_the_order_of_the_papers() -> None:
