@@ -9,9 +9,11 @@ from typing import Any, Self
 
 import pytest
 
+from devices.errors import BuildFailed, EngineFailed
 from solver.annealing import Annealer
 from solver.constructed.greedy import greedy_schedule
-from solver.engines.messages import Silence
+from solver.engines.engine import Engine
+from solver.engines.messages import EngineMessage, Incumbent, Silence
 from solver.engines.proofs import Proof
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
@@ -156,3 +158,25 @@ def test_what_annealing_found_beside_compact_is_returned(
     options = replace(OPTIONS, formulation="compact")
     schedule = solve_graph(problem, budget, options)
     assert (schedule.actions, schedule.ended_by) == (better, ended_by)
+
+
+def test_what_an_engine_found_before_it_died_is_returned_without_annealing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_compiler(_: Any) -> None:
+        raise BuildFailed("no C compiler")
+
+    class Dying(Engine):
+        def minimise(self, *arguments: Any, **options: Any) -> Iterator[EngineMessage]:
+            for message in super().minimise(*arguments, **options):
+                yield message
+                if isinstance(message, Incumbent) and not options["relax"]:
+                    raise EngineFailed("the engine was killed")
+
+    monkeypatch.setattr(annealers.Annealers, "begin", no_compiler)
+    monkeypatch.setattr(auto, "greedy_schedule", lambda *_, **__: None)
+    monkeypatch.setattr(search, "Engine", Dying)
+    problem, budget = without_paging()
+    schedule = solve_graph(problem, budget, replace(OPTIONS, order="given"))
+    assert schedule.energy_j == verify(problem, schedule.actions, budget).energy_j
+    assert schedule.notes == ("the engine was killed; what was found and proven before is kept",)

@@ -117,7 +117,7 @@ class AutomaticSearch:
         except EngineUnavailable:
             raise
         except EngineFailed as error:
-            self._annealers.take()
+            self._take_found()
             if self._search.actions is None:
                 raise
             self._task.notes.append(f"{error}; what was found and proven before is kept")
@@ -248,8 +248,7 @@ class AutomaticSearch:
                 compact.offer(actions)
             ending = compact.run(self._deadline)
             self._bounds.add(compact.claim)
-            if compact.actions is not None:
-                self._search.offer_if_valid(compact.actions)
+            self._take_found()
             if ending == "infeasible" and self._search.actions is None:
                 self._bounds.add(compact.claim_of(inf))
                 return "infeasible"
@@ -258,6 +257,12 @@ class AutomaticSearch:
             if is_over or self._search.proven or best.order == problem.graph.order:
                 # Without a schedule in this order, the schedule in another one stays unproven.
                 return "spent" if ending == "infeasible" else ending
+
+    def _take_found(self) -> None:
+        """Take over what annealing and the compact search, which may have ended, have found."""
+        self._annealers.take()
+        if self._compact is not None:
+            self._search.offer_if_valid(self._compact.actions or ())
 
     def found(self) -> tuple[Action, ...] | None:
         """A new schedule from annealing for the compact search, if it has that search's order."""
@@ -292,7 +297,7 @@ class AutomaticSearch:
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._bounds.crossing
-        self._annealers.take()
+        self._take_found()
         spare = self._annealers.spare()
         search.offer_if_valid(spare or ())
         if compact is not None:  # it may have ended early
