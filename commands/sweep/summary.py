@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from commands.console import Console
 from commands.wording import WITHOUT_ADDRESSES
-from devices.documents.readable import si, size, time_words
-from solver.requests.summary import smallest_ram_words
+from devices.documents.readable import si, size, smallest_ram_words, time_words
 from solver.sweep.directory import SweepSubject
 from solver.sweep.record import SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved

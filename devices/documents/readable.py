@@ -34,6 +34,15 @@ def size(size_bytes: float) -> str:
     return f"{size_bytes:.0f} B"
 
 
+def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
+    """The smallest RAM budget: exactly, or between what was found and what is proven."""
+    found = f"{enough_bytes} bytes ({size(enough_bytes)})"
+    if enough_bytes == bound_bytes:
+        return found
+    at_most = f"at most {found}, for which a schedule was found"
+    return at_most if bound_bytes is None else f"{at_most}; at least {bound_bytes} bytes are needed"
+
+
 def above_least(gap: float) -> str:
     """Format how far a figure may be above the least possible one.
 

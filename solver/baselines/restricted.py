@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devices.documents.readable import above_least
+from devices.documents.readable import above_least, smallest_ram_words
 from solver.baselines.baseline import BaselineResult
 from solver.options import SolverOptions
 from solver.problem.problem import Problem
@@ -32,11 +32,10 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
         return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")
     if schedule.status == "exhausted":
         return BaselineResult(None, "no schedule was found in the orders that were searched")
-    if schedule.smallest_ram_bytes is None:
-        return BaselineResult(None, "infeasible under any RAM budget")
-    missing = schedule.smallest_ram_bytes - problem.budget.ram_bytes
+    enough_bytes, bound_bytes = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
+    if enough_bytes is None:
+        return BaselineResult(None, "infeasible; no larger RAM budget is known to be enough")
+    smallest = smallest_ram_words(enough_bytes, bound_bytes)
     return BaselineResult(
-        None,
-        f"infeasible: needs {schedule.smallest_ram_bytes} bytes, {missing} over the budget,"
-        f" for {schedule.limiting_op}",
+        None, f"infeasible: the smallest RAM budget is {smallest}, set by {schedule.limiting_op}"
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from devices.documents.readable import above_least, si, size, time_words
+from devices.documents.readable import above_least, si, size, smallest_ram_words, time_words
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
@@ -181,12 +181,3 @@ def _layers(graph: CostedGraph) -> tuple[str, str]:
     if slices is None:
         return " of whole layers", "; layers in slices may need less (--slices)"
     return " in these slices", "; smaller slices may need less (--slices)"
-
-
-def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
-    """The smallest RAM budget: exactly, or between what was found and what is proven."""
-    found = f"{enough_bytes} bytes ({size(enough_bytes)})"
-    if enough_bytes == bound_bytes:
-        return found
-    at_most = f"at most {found}, for which a schedule was found"
-    return at_most if bound_bytes is None else f"{at_most}; at least {bound_bytes} bytes are needed"

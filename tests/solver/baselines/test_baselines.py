@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import cli
 from devices.errors import EngineFailed
-from solver.baselines import baseline, checkpointing, comparison
+from solver.baselines import baseline, checkpointing, comparison, restricted
 from solver.baselines.baseline import BaselineResult, ladder
 from solver.baselines.checkpointing import articulation_points
 from solver.baselines.chen import checkpointed_at
@@ -28,10 +28,12 @@ from solver.baselines.registry import BASELINES, run_baseline
 from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything
 from solver.files.figures import wrong_figures
+from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
+from solver.solving.solving import solve_graph
 from solver.time_limit import OutOfTime, TimeLimit
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
@@ -160,6 +162,39 @@ def test_note_states_by_how_much_the_budget_is_missed() -> None:
     result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
     assert result.actions is None
     assert f"needs {peak} bytes, 8 (" in result.note
+
+
+def test_larger_budget_is_not_called_infeasible_without_proof() -> None:
+    """Within 200 bytes, ``w`` is paged in beside ``h``; within 100, the step takes 3 s."""
+    ops = [op("h", "", "a", workspace_bytes=100), op("w", "x", "b")]
+    ops += [op(f"free{k}", "", f"c{k}", time_s=0.0) for k in range(13)]
+    x = tensor("x", 100, home="storage", page_in=(1.0, 1.0))
+    problem = graph(ops, [x, *(tensor(each.writes[0], 0) for each in ops)])
+    beside = CostedGraph(
+        name="beside", ops=problem.ops, tensors=problem.tensors, asynchronous_transfers=True
+    )
+    too_small, enough = (
+        run_baseline("paging-only", Problem(beside, Budget(ram_bytes=n, deadline_s=2.5)), _LIMIT_S)
+        for n in (50, 200)
+    )
+    assert enough.actions is not None
+    assert too_small.actions is None
+    assert too_small.note == "infeasible; no larger RAM budget is known to be enough"
+
+
+def test_smallest_budget_that_was_found_is_not_called_what_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = training_chain(4)
+    infeasible = solve_graph(problem, Budget(ram_bytes=100), SolverOptions(time_limit_s=1.0))
+    advised = {"smallest_ram_bytes": 500, "smallest_ram_bound_bytes": 400, "limiting_op": "b1"}
+    found = infeasible.model_copy(update=advised)
+    monkeypatch.setattr(restricted, "solve_graph", lambda *_: found)
+    result = run_baseline("remat-only", Problem(problem, Budget(ram_bytes=100)), _LIMIT_S)
+    assert result.note == (
+        "infeasible: the smallest RAM budget is at most 500 bytes (500 B), for which a schedule was"
+        " found; at least 400 bytes are needed, set by b1"
+    )
 
 
 def test_baseline_schedule_after_the_deadline_is_dropped() -> None:
