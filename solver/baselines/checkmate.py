@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from solver.baselines.baseline import BaselineResult, judged
 from solver.engines.engine import Engine
 from solver.engines.messages import Finished, Incumbent
-from solver.formulations.compact.formulation import CompactFormulation
+from solver.formulations.compact.formulation import MOST_OPS, CompactFormulation
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
@@ -27,10 +27,14 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
 
     The relaxation is solved with a tenth of the budget reserved. Retention from stage to stage is
     rounded, and the fewest recomputations that it requires are added. If the result does not fit, a
-    larger share of the budget is reserved.
+    larger share of the budget is reserved. Without a result if the graph has so many ops that the
+    program takes gigabytes.
 
     Raises :class:`~devices.errors.EngineFailed`.
     """
+    op_count = len(problem.graph.ops)
+    if op_count > MOST_OPS:
+        return BaselineResult(None, f"the linear program is too large for {op_count} ops")
     deadline = time.monotonic() + time_limit_s
     budget = problem.budget.model_copy(update={"paging": False})
     without_paging = Problem(problem.graph, budget)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import cli
 from devices.errors import EngineFailed
-from solver.baselines import baseline, checkpointing, comparison, restricted
+from solver.baselines import baseline, checkmate, checkpointing, comparison, restricted
 from solver.baselines.baseline import BaselineResult, ladder
 from solver.baselines.checkpointing import articulation_points
 from solver.baselines.chen import checkpointed_at
@@ -162,6 +162,19 @@ def test_note_states_by_how_much_the_budget_is_missed() -> None:
     result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
     assert result.actions is None
     assert f"needs {peak} bytes, 8 (" in result.note
+
+
+def test_linear_program_that_would_take_gigabytes_is_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def built(*_: object) -> None:
+        raise AssertionError("the program was built")
+
+    monkeypatch.setattr(checkmate, "CompactFormulation", built)
+    problem = training_chain(1000)
+    result = run_baseline("checkmate-lp-rounding", Problem(problem, tight(problem, 0.5)), _LIMIT_S)
+    assert result.actions is None
+    assert result.note == "the linear program is too large for 2000 ops"
 
 
 def test_larger_budget_is_not_called_infeasible_without_proof() -> None:
