@@ -34,7 +34,8 @@ def restrictions_of(problem: Problem, intervals: int = INTERVALS) -> tuple[str, 
         GIVEN_ORDER,
         "between two first executions each op is recomputed at most once, in the graph's order",
         f"each op is computed at most {intervals} times",
-        f"a tensor that is needed comes into RAM at most {intervals} times",
+        f"a tensor that is needed is in RAM at most {intervals} times, of which being there when"
+        " the step begins is one",
     ]
     if problem.overlaps:
         named.append("transfers do not run beside ops")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 from ortools.sat.python import cp_model
 
 from solver.constructed import keep_everything
 from solver.engines.messages import Bound
 from solver.options import SolverOptions
+from solver.problem.claims import GIVEN_ORDER
 from solver.problem.graph import CostedGraph, PageCost
+from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Compute, Free, PageIn
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, first_executions
 from solver.referee.referee import replay, verify
 from solver.retention.hints import actions_of, hint_of
 from solver.retention.messages import Found, Task
@@ -43,8 +48,10 @@ from tests.support.graphs.graph_examples import (
     two_layers,
 )
 from tests.support.graphs.graph_strategies import (
+    action_lists,
     examples,
     least_energy_by_exhaustion,
+    small_graphs,
     tight_problems,
 )
 
@@ -296,6 +303,113 @@ def test_bound_stays_below_the_optimum_for_fractional_costs() -> None:
     assert result.values[-1] == pytest.approx(optimum_j, rel=1e-9, abs=0)
     assert result.bounds[-1] == pytest.approx(optimum_j, rel=1e-8, abs=0)
     assert all(bound_j <= optimum_j for bound_j in result.bounds)
+
+
+# --- the class of schedules that the bound is about -----------------------------------------------
+
+
+def keeps_to(restriction: str, problem: CostedGraph, schedule: Sequence[Action]) -> bool:
+    """Whether a schedule keeps to a restriction, by its words."""
+    if restriction == GIVEN_ORDER:
+        return first_executions(schedule) == problem.order
+    if restriction.startswith("between two first executions each op is recomputed at most once"):
+        return all(stage == sorted(set(stage)) for stage in _recomputed_by_stage(problem, schedule))
+    if times := re.fullmatch(r"each op is computed at most (\d) times", restriction):
+        return all(schedule.count(Compute(op=op.name)) <= int(times[1]) for op in problem.ops)
+    if times := re.fullmatch(
+        r"a tensor that is needed is in RAM at most (\d) times, of which being there when the step"
+        r" begins is one",
+        restriction,
+    ):
+        return max(_stays_that_are_used(problem, schedule).values(), default=0) <= int(times[1])
+    raise AssertionError(f"no check of {restriction!r}")
+
+
+def _recomputed_by_stage(problem: CostedGraph, schedule: Sequence[Action]) -> list[list[int]]:
+    """Indices of the ops that are recomputed before each first execution."""
+    stages: list[list[int]] = [[]]
+    done: set[str] = set()
+    for action in schedule:
+        if isinstance(action, Compute) and action.op in done:
+            stages[-1].append(problem.order.index(action.op))
+        elif isinstance(action, Compute):
+            done.add(action.op)
+            stages.append([])
+    return stages
+
+
+def _stays_that_are_used(problem: CostedGraph, schedule: Sequence[Action]) -> Counter[str]:
+    """How often each tensor is in RAM: from the beginning or an entry to the next one.
+
+    An entry counts if the tensor is read in that stay or must be in RAM when the step ends; the
+    first one always does.
+    """
+    ops = {op.name: op for op in problem.ops}
+    stays = Counter(
+        t.name for t in problem.tensors if t.name not in problem.producer and t.home != "storage"
+    )
+    fresh: set[str] = set()
+    for action in schedule:
+        entered = {action.tensor} if isinstance(action, PageIn) else set()
+        if isinstance(action, Compute):
+            used = fresh & set(ops[action.op].reads)
+            stays.update(used)
+            fresh -= used
+            entered = set(ops[action.op].writes)
+        fresh |= {name for name in entered if stays[name]}
+        stays.update(name for name in entered if not stays[name])
+    stays.update(t.name for t in problem.tensors if t.name in fresh and t.persist == "ram")
+    return stays
+
+
+def test_bound_is_not_about_a_schedule_with_one_stay_more() -> None:
+    """``x`` makes room for ``o1`` and ``o3``, or else ``k`` does, which is dear to recompute."""
+    problem = graph(
+        [
+            op("o0", "", "k", energy_j=100.0),
+            op("o1", "", "a", workspace_bytes=10),
+            op("o2", "x", "b"),
+            op("o3", "", "c", workspace_bytes=10),
+            op("o4", "x", "d"),
+            op("o5", "k", "e"),
+        ],
+        [
+            tensor("x", 5, home="ram", page_out=(1.0, 1.0), page_in=(1.0, 1.0)),
+            tensor("k", 5),
+            *(tensor(name, 0) for name in "abcde"),
+        ],
+    )
+    budget = Budget(ram_bytes=15)
+    cheap = with_frees(
+        problem,
+        actions(
+            "compute o0; page_out x; compute o1; page_in x; compute o2; compute o3;"
+            "page_in x; compute o4; compute o5"
+        ),
+    )
+    energy_j = verify(problem, cheap, budget).energy_j
+    assert energy_j == 108.0
+    assert _search(problem, budget).bounds[-1] == 205.0
+    kept = [keeps_to(each, problem, cheap) for each in restrictions_of(Problem(problem, budget))]
+    assert kept == [True, True, True, False]
+    assert _search(problem, budget, 3).bounds[-1] == energy_j
+
+
+@pytest.mark.slow
+@given(data=st.data())
+@examples(40)
+def test_no_schedule_that_keeps_to_the_restrictions_needs_less_than_the_bound(
+    data: st.DataObject,
+) -> None:
+    problem = data.draw(small_graphs())
+    schedule = with_frees(problem, data.draw(action_lists(problem)))
+    played = replay(problem, schedule)
+    budget = Budget(ram_bytes=played.peak_bytes)
+    named = restrictions_of(Problem(problem, budget))
+    assume(all(keeps_to(each, problem, schedule) for each in named))
+    result = _search(problem, budget)
+    assert result.outcome == "optimal"
+    assert result.bounds[-1] <= played.energy_j * (1 + 1e-9)
 
 
 # --- from schedules to solutions ------------------------------------------------------------------
