@@ -2,84 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from solver.problem.graph import Op, PageCost
+from solver.problem.graph import Op
 from solver.problem.schedule import PageIn, PageOut
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# A time, or times at several costs at once.
+Seconds = TypeVar("Seconds", float, "NDArray[np.float64]")
 
 
 @dataclass(frozen=True)
-class TimeSpan:
+class TimeSpan(Generic[Seconds]):
     """Times of an action on the processor, and of its transfer on the channel."""
 
-    start_s: float
-    time_s: float
-    waited_s: float
-    transfer_start_s: float | None = None
-    transfer_end_s: float | None = None
+    start_s: Seconds
+    time_s: Seconds
+    waited_s: Seconds
+    transfer_start_s: Seconds | None = None
+    transfer_end_s: Seconds | None = None
 
 
-class Clock:
+class Clock(Generic[Seconds]):
     """Time of the processor and of the channel.
 
-    The channel moves one tensor at a time, in the order of the actions.
+    The channel moves one tensor at a time, in the order of the actions. ``zero`` is the time at
+    which the step begins; ``latest`` returns the latest of several times.
     """
 
-    def __init__(self) -> None:
-        self._processor_s = 0.0
-        self._channel_s = 0.0
+    def __init__(self, zero: Seconds, latest: Callable[[Sequence[Seconds]], Seconds]) -> None:
+        self._zero: Seconds = zero
+        self._processor_s: Seconds = zero
+        self._channel_s: Seconds = zero
+        self._latest: Callable[[Sequence[Seconds]], Seconds] = latest
         # Ends of the last page-ins and page-outs of tensors that have bytes in RAM.
-        self._coming: dict[str, float] = {}
-        self._going: dict[str, float] = {}
+        self._coming: dict[str, Seconds] = {}
+        self._going: dict[str, Seconds] = {}
 
     @property
-    def end_s(self) -> float:
-        return max(self._processor_s, self._channel_s)
+    def end_s(self) -> Seconds:
+        return self._latest((self._processor_s, self._channel_s))
 
-    def compute(self, op: Op) -> TimeSpan:
-        overwritten = op.in_place.values()
-        start_s, waited_s = self._wait(
-            [self._coming.pop(name, 0.0) for name in op.reads]
-            + [self._going.pop(name, 0.0) for name in overwritten]
-        )
-        self._processor_s += op.time_s
-        return TimeSpan(start_s, op.time_s, waited_s)
+    def compute(self, op: Op, time_s: Seconds) -> TimeSpan[Seconds]:
+        start_s, waited_s = self._wait(coming=op.reads, going=op.in_place.values())
+        self._processor_s = start_s + time_s
+        return TimeSpan(start_s, time_s, waited_s)
 
-    def page_out(self, action: PageOut, cost: PageCost) -> TimeSpan:
-        start_s, waited_s = self._wait([self._coming.pop(action.tensor, 0.0)])
+    def page_out(self, action: PageOut, time_s: Seconds) -> TimeSpan[Seconds]:
+        start_s, waited_s = self._wait(coming=(action.tensor,))
         if not action.asynchronous:
-            return self._transfer(cost, waited_s)
-        begin_s = self._enqueue(cost)
+            return self._transfer(time_s, waited_s)
+        begin_s = self._enqueue(time_s)
         self._going[action.tensor] = self._channel_s
-        return TimeSpan(start_s, 0.0, waited_s, begin_s, self._channel_s)
+        return TimeSpan(start_s, self._zero, waited_s, begin_s, self._channel_s)
 
-    def page_in(self, action: PageIn, cost: PageCost) -> TimeSpan:
+    def page_in(self, action: PageIn, time_s: Seconds) -> TimeSpan[Seconds]:
         # No wait for a page-out of the same tensor: the channel keeps the order of transfers.
         if not action.asynchronous:
-            return self._transfer(cost, 0.0)
-        begin_s = self._enqueue(cost)
+            return self._transfer(time_s, self._zero)
+        begin_s = self._enqueue(time_s)
         self._coming[action.tensor] = self._channel_s
-        return TimeSpan(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
+        return TimeSpan(self._processor_s, self._zero, self._zero, begin_s, self._channel_s)
 
-    def free(self, name: str) -> TimeSpan:
-        start_s, waited_s = self._wait([self._coming.pop(name, 0.0), self._going.pop(name, 0.0)])
-        return TimeSpan(start_s, 0.0, waited_s)
+    def free(self, name: str) -> TimeSpan[Seconds]:
+        start_s, waited_s = self._wait(coming=(name,), going=(name,))
+        return TimeSpan(start_s, self._zero, waited_s)
 
-    def _wait(self, ends_s: Iterable[float]) -> tuple[float, float]:
-        """Wait until all of ``ends_s``; return the time then and the seconds waited."""
-        start_s = max(self._processor_s, *ends_s, 0.0)
+    def _wait(
+        self, coming: Iterable[str] = (), going: Iterable[str] = ()
+    ) -> tuple[Seconds, Seconds]:
+        """Wait for transfers of tensors; return the time then and the seconds waited."""
+        ends_s = [self._processor_s]
+        ends_s += [self._coming.pop(name) for name in coming if name in self._coming]
+        ends_s += [self._going.pop(name) for name in going if name in self._going]
+        return self._wait_until(self._latest(ends_s))
+
+    def _wait_until(self, start_s: Seconds) -> tuple[Seconds, Seconds]:
         waited_s = start_s - self._processor_s
         self._processor_s = start_s
         return start_s, waited_s
 
-    def _enqueue(self, cost: PageCost) -> float:
-        begin_s = max(self._processor_s, self._channel_s)
-        self._channel_s = begin_s + cost.time_s
+    def _enqueue(self, time_s: Seconds) -> Seconds:
+        begin_s = self.end_s
+        self._channel_s = begin_s + time_s
         return begin_s
 
-    def _transfer(self, cost: PageCost, waited_s: float) -> TimeSpan:
+    def _transfer(self, time_s: Seconds, waited_s: Seconds) -> TimeSpan[Seconds]:
         """Make a synchronous transfer, which occupies the processor once the channel is free."""
-        start_s, queued_s = self._wait([self._channel_s])
-        self._channel_s = self._processor_s = start_s + cost.time_s
-        return TimeSpan(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)
+        start_s, queued_s = self._wait_until(self.end_s)
+        self._channel_s = self._processor_s = start_s + time_s
+        return TimeSpan(start_s, time_s, waited_s + queued_s, start_s, self._channel_s)

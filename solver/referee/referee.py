@@ -224,7 +224,7 @@ class _Board:
         self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
         self._done: set[str] = set()
         self._last_action = -1
-        self.clock = Clock()
+        self.clock = Clock(0.0, max)
         self.bytes_written = 0
 
     def execute(self, index: int, action: Action) -> Moment:
@@ -237,16 +237,16 @@ class _Board:
                 recomputation = op.name in self._done
                 during = self._compute(index, op)
                 energy_j = op.energy_j
-                span = self.clock.compute(op)
+                span = self.clock.compute(op, op.time_s)
             case PageOut():
                 cost = self._page_out(index, action)
                 energy_j = cost.energy_j
-                span = self.clock.page_out(action, cost)
+                span = self.clock.page_out(action, cost.time_s)
             case PageIn():
                 cost = self._page_in(index, action)
                 energy_j = cost.energy_j
                 during = self.resident_bytes
-                span = self.clock.page_in(action, cost)
+                span = self.clock.page_in(action, cost.time_s)
             case Free():
                 self._free(index, action.tensor)
                 span = self.clock.free(action.tensor)

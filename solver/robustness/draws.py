@@ -12,8 +12,9 @@ are drawn independently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -51,20 +52,33 @@ class Items:
     def op_count(self) -> int:
         return len(self.graph.ops)
 
+    @cached_property
+    def op_index(self) -> Mapping[str, int]:
+        """Index of each op's item."""
+        return {op.name: index for index, op in enumerate(self.graph.ops)}
+
+    @cached_property
+    def out_index(self) -> Mapping[str, int]:
+        """Index of the item of each tensor's page-out."""
+        return {t.name: self.op_count + index for index, t in enumerate(self.graph.tensors)}
+
+    @cached_property
+    def in_index(self) -> Mapping[str, int]:
+        """Index of the item of each tensor's page-in."""
+        count = len(self.graph.tensors)
+        return {name: count + index for name, index in self.out_index.items()}
+
     def counts(self, actions: Sequence[Action]) -> FloatArray:
         """Number of times that a schedule pays for each item."""
-        graph = self.graph
-        found = np.zeros(len(graph.ops) + 2 * len(graph.tensors))
-        op_index = {op.name: index for index, op in enumerate(graph.ops)}
-        out_index = {t.name: len(graph.ops) + index for index, t in enumerate(graph.tensors)}
+        found = np.zeros(self.op_count + 2 * len(self.graph.tensors))
         for action in actions:
             match action:
                 case Compute():
-                    found[op_index[action.op]] += 1
+                    found[self.op_index[action.op]] += 1
                 case PageOut():
-                    found[out_index[action.tensor]] += 1
+                    found[self.out_index[action.tensor]] += 1
                 case PageIn():
-                    found[out_index[action.tensor] + len(graph.tensors)] += 1
+                    found[self.in_index[action.tensor]] += 1
         return found
 
     def costs(self) -> tuple[FloatArray, FloatArray]:

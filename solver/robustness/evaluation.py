@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
-from solver.referee.referee import replay
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut, Schedule
+from solver.referee.clock import Clock
 from solver.robustness.bounds import DrawBounds
-from solver.robustness.draws import BoolArray, CostDraws, FloatArray
+from solver.robustness.draws import BoolArray, CostDraws, FloatArray, Items
 
 # Relative tolerance: sums of many doubles may differ in their last digits from the referee's.
 _ROUNDING = 1e-9
@@ -50,7 +50,7 @@ class Evaluation:
         draws = self.draws
         counts = draws.items.counts(schedule.actions)
         energies_j = _product(draws.energy_j, counts)
-        times_s = self._times_due_s(schedule.actions, counts, draws.energy_j, draws.time_s)
+        times_s = self._times_due_s(schedule.actions, counts, draws.time_s)
         same = (self.energies_j == energies_j) & (self.times_s == times_s)
         if (known := np.flatnonzero(same.all(axis=1))).size:
             return int(known[0])
@@ -112,8 +112,7 @@ class Evaluation:
         for schedule in self.schedules:
             counts = self.draws.items.counts(schedule.actions)
             if deadline_s is not None:
-                costs = energy_j[None, :], time_s[None, :]
-                due_s = float(self._times_due_s(schedule.actions, counts, *costs)[0])
+                due_s = float(self._times_due_s(schedule.actions, counts, time_s[None, :])[0])
                 if due_s > deadline_s * (1 + _ROUNDING):
                     continue
             value = float(counts @ energy_j)
@@ -125,22 +124,36 @@ class Evaluation:
         self,
         actions: Sequence[Action],
         counts: FloatArray,
-        energy_j: FloatArray,
         time_s: FloatArray,
     ) -> FloatArray:
-        """Seconds that count against the deadline at each row of costs.
-
-        If transfers run beside ops, time is not a sum, so the schedule is replayed.
-        """
+        """Seconds that count against the deadline at each row of costs; 0 without a deadline."""
         items = self.draws.items
+        if self.budget.deadline_s is None:
+            return np.zeros(len(time_s))
         if self.budget.instantaneous_paging:
             return _product(time_s[:, : items.op_count], counts[: items.op_count])
         if not any(
             isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions
         ):
             return _product(time_s, counts)
-        graphs = (items.graph_at(*costs) for costs in zip(energy_j, time_s, strict=True))
-        return np.array([replay(graph, actions, self.budget.covers).time_s for graph in graphs])
+        return _end_s(items, actions, time_s)
+
+
+def _end_s(items: Items, actions: Sequence[Action], time_s: FloatArray) -> FloatArray:
+    """Seconds of a step whose transfers run beside ops, so that time is not a sum."""
+    clock = Clock(np.zeros(len(time_s)), np.maximum.reduce)
+    for action in actions:
+        match action:
+            case Compute():
+                op = items.op_index[action.op]
+                clock.compute(items.graph.ops[op], time_s[:, op])
+            case PageOut():
+                clock.page_out(action, time_s[:, items.out_index[action.tensor]])
+            case PageIn():
+                clock.page_in(action, time_s[:, items.in_index[action.tensor]])
+            case Free():
+                clock.free(action.tensor)
+    return clock.end_s
 
 
 def _product(costs: FloatArray, counts: FloatArray) -> FloatArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,51 +71,76 @@ def assess(
         RefereeError: A schedule is invalid, which is a defect.
     """
     started = time.monotonic()
-    search = DrawSearch(schedule, draws, options, time_limit_s)
-    running: dict[Future[Schedule], DrawTask] = {}
-    failures: dict[str, None] = {}
-
-    def take(future: Future[Schedule]) -> None:
-        with stops_put_off():
-            task = running.pop(future)
-            try:
-                found = outcome_of(future)
-            except EngineUnavailable:
-                raise
-            except EngineFailed as error:
-                failures[str(error)] = None
-                search.drop()
-            else:
-                search.take(task, found)
-
+    searches: _DrawSearches | None = None
     try:
-        while True:
-            remaining_s = started + time_limit_s - time.monotonic()
-            while remaining_s > search.shortest_s and len(running) < pool.width():
-                if (task := search.next_task()) is None:
-                    break
-                running[task.submit(pool, remaining_s)] = task
-            if not running or remaining_s <= -_GRACE_S:
-                break
-            done, _ = wait(running, min(_REPORT_S, remaining_s + _GRACE_S), FIRST_COMPLETED)
-            for future in done:
-                take(future)
-            on_progress(search.progress(time.monotonic() - started))
+        with stops_put_off():
+            searches = _DrawSearches(DrawSearch(schedule, draws, options, time_limit_s), pool)
+        searches.run(started, time_limit_s, on_progress)
     except KeyboardInterrupt:
-        pass
-    except EngineUnavailable:
-        raise
-    except EngineFailed as error:  # the pool takes no more searches
-        failures[str(error)] = None
+        if searches is None:
+            raise
+    ended = searches
 
     def finished() -> Assessment:
-        for future in [future for future in running if future.done()]:
-            take(future)
-        found = _assessment(search, options.gap, seed, time.monotonic() - started)
-        notes = (f"a search at drawn costs failed, the others count: {each}" for each in failures)
-        return replace(found, notes=tuple(notes))
+        ended.take_done()
+        found = _assessment(ended.search, options.gap, seed, time.monotonic() - started)
+        return replace(found, notes=ended.notes)
 
     return done_in_any_case(finished)
+
+
+@dataclass
+class _DrawSearches:
+    """The searches at drawn costs that run in a pool, and why others have failed."""
+
+    search: DrawSearch
+    pool: Pool
+    _running: dict[Future[Schedule], DrawTask] = field(default_factory=dict)
+    _failures: list[str] = field(default_factory=list)
+
+    def run(
+        self, started: float, time_limit_s: float, on_progress: Callable[[DrawProgress], None]
+    ) -> None:
+        """Search until nothing useful is left or the limit has passed, or the pool has failed."""
+        search, running = self.search, self._running
+        while True:
+            remaining_s = started + time_limit_s - time.monotonic()
+            while remaining_s > search.shortest_s and len(running) < self.pool.width():
+                if (task := search.next_task()) is None:
+                    break
+                try:
+                    running[task.submit(self.pool, remaining_s)] = task
+                except EngineFailed as error:
+                    self._failures.append(str(error))
+                    return
+            if not running or remaining_s <= -_GRACE_S:
+                return
+            wait(running, min(_REPORT_S, remaining_s + _GRACE_S), FIRST_COMPLETED)
+            self.take_done()
+            on_progress(search.progress(time.monotonic() - started))
+
+    def take_done(self) -> None:
+        """Record the results of the searches that have ended."""
+        for future in [future for future in self._running if future.done()]:
+            with stops_put_off():
+                task = self._running.pop(future)
+                try:
+                    found = outcome_of(future)
+                except EngineUnavailable:
+                    raise
+                except EngineFailed as error:
+                    self._failures.append(str(error))
+                    self.search.drop()
+                else:
+                    self.search.take(task, found)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the schedule must know of searches that failed."""
+        reasons = dict.fromkeys(self._failures)
+        return tuple(
+            f"a search at drawn costs failed, the others count: {each}" for each in reasons
+        )
 
 
 def draws_limit_s(options: SolverOptions) -> float:

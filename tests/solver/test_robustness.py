@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -394,10 +395,13 @@ def test_no_schedule_is_offered_if_none_is_in_time_often_enough() -> None:
     assert found.robustness.least_energy.within.value == in_time.value
 
 
-def test_time_with_asynchronous_transfers_is_that_of_the_referee() -> None:
+def beside_ops(deadline_s: float | None) -> tuple[CostedGraph, Schedule]:
+    """A schedule that pages ``first`` out while ops run; durations have intervals."""
     plain = two_to_bring_back()
+    ends_s = dict.fromkeys(("make-second", "look", "grow"), (0.3, 2.5))
+    uncertain = with_intervals(plain, time_s=ends_s)
     problem = CostedGraph(
-        name="with DMA", ops=plain.ops, tensors=plain.tensors, asynchronous_transfers=True
+        name="with DMA", ops=uncertain.ops, tensors=plain.tensors, asynchronous_transfers=True
     )
     beside = actions("compute make-first; page_out first") + actions(
         "compute make-second; free x; compute look"
@@ -411,13 +415,53 @@ def test_time_with_asynchronous_transfers_is_that_of_the_referee() -> None:
             *actions("free first; free second; free small; free end"),
         )
     ]
-    budget = Budget(ram_bytes=10, deadline_s=9.0)
+    budget = Budget(ram_bytes=10, deadline_s=deadline_s)
+    return problem, schedule_of(problem, schedule, budget=budget)
+
+
+def test_time_with_asynchronous_transfers_is_that_of_the_referee() -> None:
+    problem, schedule = beside_ops(deadline_s=9.0)
+    draws = draw_costs(problem, 20, seed=0)
+    evaluation = Evaluation(draws, schedule.budget)
+    evaluation.add(schedule)
+    drawn = map(draws.items.graph_at, draws.energy_j, draws.time_s)
+    expected_s = [replay(each, schedule.actions).time_s for each in drawn]
+    assert len(set(expected_s)) == 20
+    assert replay(problem, schedule.actions).time_s < 10.0  # the sum without overlap
+    assert evaluation.times_s.tolist() == [pytest.approx(expected_s)]
+
+
+@pytest.mark.parametrize("deadline_s", [None, 9.0])
+def test_no_graph_is_made_for_each_draw_of_a_schedule(
+    deadline_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a thousand draws of a large graph, that would take minutes beyond any time limit."""
+
+    def make(*_: object) -> CostedGraph:
+        raise AssertionError("a graph was made")
+
+    monkeypatch.setattr("solver.robustness.draws.Items.graph_at", make)
+    problem, schedule = beside_ops(deadline_s)
+    evaluation = Evaluation(draw_costs(problem, 3, seed=0), schedule.budget)
+    assert evaluation.add(schedule) == 0
+    assert evaluation.on_time.shape == (1, 3)
+
+
+def test_ctrl_c_while_the_first_schedule_is_evaluated_leaves_its_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evaluate = Evaluation.add
+
+    def interrupted(evaluation: Evaluation, schedule: Schedule) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return evaluate(evaluation, schedule)
+
+    monkeypatch.setattr(Evaluation, "add", interrupted)
+    problem, schedule = beside_ops(deadline_s=None)
     draws = draw_costs(problem, 3, seed=0)
-    evaluation = Evaluation(draws, budget)
-    evaluation.add(schedule_of(problem, schedule, budget=budget))
-    expected_s = replay(problem, schedule).time_s
-    assert expected_s < 10.0  # the sum without overlap
-    assert evaluation.times_s.tolist() == [[expected_s] * 3]
+    with ThreadPoolExecutor(1) as executor:
+        found = assess(schedule, draws, 0, EXACT, Pool(executor, lambda: 1), 60.0)
+    assert (found.robustness.schedules, found.robustness.solved_draws) == (1, 0)
 
 
 # --- laws -----------------------------------------------------------------------------------------
