@@ -24,7 +24,7 @@ from typing import Literal, TypeAlias
 
 from ortools.sat.python import cp_model
 
-from solver.problem.problem import Problem
+from solver.problem.problem import DEADLINE_ROUNDING, Problem
 from solver.retention.timeline import BEGIN, Timeline
 
 Minimise: TypeAlias = Literal["energy", "time"]
@@ -32,8 +32,8 @@ Minimise: TypeAlias = Literal["energy", "time"]
 # Costs are rounded to multiples of this share of the largest, or of all ops together; their sum
 # stays below the second number, within the solver's integers.
 _FINEST, _MOST = 2.0**-50, 2.0**60
-# Lateness relative to the deadline that the referee tolerates.
-_LATENESS = 1e-9
+# Half of the lateness, relative to the deadline, that the referee tolerates.
+_ROUNDING = DEADLINE_ROUNDING / 2
 
 
 @dataclass(frozen=True)
@@ -308,14 +308,16 @@ class RetentionModel:
     def _add_deadline(self) -> None:
         """Limit the time of the step to the deadline.
 
-        Times are rounded down, which excludes no schedule. The unit is so small that a schedule
-        that is late by rounding is within the referee's tolerance.
+        Times are rounded down, which excludes no schedule. Half of the lateness that the referee
+        tolerates is for sums of doubles in another order. The unit is so small that rounding times
+        down makes no more than the other half of it.
         """
-        deadline_s = self.problem.latest_s
+        deadline_s = self.problem.budget.deadline_s
         if deadline_s is None:
             return
-        unit_s = deadline_s * _LATENESS / (len(self._costs) + 2) or 1.0
-        spare = math.floor((deadline_s - self.problem.least_time_s) / unit_s) + 1
+        unit_s = deadline_s * _ROUNDING / (len(self._costs) + 2) or 1.0
+        spare_s = deadline_s * (1 + _ROUNDING) - self.problem.least_time_s
+        spare = math.floor(spare_s / unit_s) + 1
         times = [math.floor(min(time_s, 2 * deadline_s) / unit_s) for _, _, time_s in self._costs]
         literals = [literal for literal, _, _ in self._costs]
         self.program.add(cp_model.LinearExpr.weighted_sum(literals, times) <= spare)

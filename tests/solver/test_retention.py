@@ -294,6 +294,33 @@ def test_the_deadline_decides_between_recomputing_and_paging() -> None:
     assert least_j(11.9, instantaneous=True) is None
 
 
+@pytest.mark.parametrize(
+    ("lateness", "ending"), [(1e-12, "proven"), (1.05e-9, "infeasible"), (1.3e-9, "infeasible")]
+)
+def test_no_schedule_is_found_that_the_referee_calls_late(lateness: float, ending: Ending) -> None:
+    """The referee tolerates a lateness of 1e-9, for sums of doubles."""
+    problem = graph(
+        [
+            op("make", "x", "a", time_s=1 / 3),
+            op("grow", "x", "big", time_s=0.7),
+            op("shrink", "big", "small"),
+            op("last", "a small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4),
+            tensor("big", 8),
+            *(tensor(name, 1) for name in ("small", "end")),
+        ],
+    )
+    # Nothing else fits than to compute "make" again.
+    takes_s = 2 * (1 / 3) + 0.7 + 2.0
+    budget = Budget(ram_bytes=10, deadline_s=takes_s / (1 + lateness))
+    found: list[tuple[Action, ...]] = []
+    assert _solve(problem, budget, on_actions=found.append) == ending
+    assert bool(found) == (ending == "proven")
+
+
 def test_bound_stays_below_the_optimum_for_fractional_costs() -> None:
     problem = training_chain(6, energy_unit_j=1e-7)
     budget = tight(problem, 0.25, deadline_s=1.4 * sum(op.time_s for op in problem.ops))
