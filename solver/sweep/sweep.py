@@ -164,14 +164,25 @@ class _Sweep:
         return [future for future in in_flight if future.done()]
 
     def _finish(self) -> None:
-        """Keep what has finished. A future stays until its result is kept."""
+        """Keep what has finished. A future stays until its result is kept.
+
+        Raises what has failed first, after all others have been kept.
+        """
+        failures = []
         for future in self._done():
-            with stops_put_off():
-                if future in self.points:
-                    self._finish_point(future)
-                else:
-                    self.keep(BaselineRun(*self.runs[future], outcome_of(future)))
-                    del self.runs[future]
+            try:
+                with stops_put_off():
+                    if future in self.points:
+                        self._finish_point(future)
+                    else:
+                        self.keep(BaselineRun(*self.runs[future], outcome_of(future)))
+                        del self.runs[future]
+            except Exception as error:
+                self.points.pop(future, None)
+                self.runs.pop(future, None)
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _finish_point(self, future: Future[tuple[Schedule, ...]]) -> None:
         chain, budget = self.points[future]

@@ -625,6 +625,20 @@ def test_ctrl_c_while_a_point_is_kept_loses_no_other_that_has_finished(chain: Co
     assert len(kept) == 2
 
 
+def test_a_point_that_cannot_be_kept_takes_no_other_with_it(chain: CostedGraph) -> None:
+    tried: list[Event] = []
+
+    def keep(event: Event) -> None:
+        tried.append(event)
+        if len(tried) == 1:
+            raise OSError("the disk is full")
+
+    study = Study(chain.name, chain, two_points_at_once(chain))
+    with pytest.raises(OSError, match="the disk is full"):
+        sweep([study], EXACT, SameProcessExecutor(together=2).pool, keep)
+    assert len(tried) == 2
+
+
 # --- records --------------------------------------------------------------------------------------
 
 
