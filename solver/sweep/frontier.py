@@ -102,12 +102,15 @@ class Frontier:
             if energy_j is None
             else proven_of(claims, budget, order, schedule.actions, energy_j, self._gap)
         )
+        # A smaller budget that would do, or an op that sets it, is no answer about this one.
+        advice = {} if proven["status"] == "infeasible" else _without_advice()
         return schedule.model_copy(
             update={
                 "budget": budget,
                 "asked_ram_bytes": None,
                 "certificate": None,
                 "ended_by": None,
+                **advice,
                 **proven,
             }
         )

@@ -333,6 +333,28 @@ def test_infeasible_budget_rules_out_tighter_budgets() -> None:
     assert (hurried.status, hurried.smallest_ram_bytes) == ("infeasible", None)
 
 
+@pytest.mark.parametrize(
+    ("asked_bytes", "status", "smallest_bytes"),
+    [(350, "infeasible", 450), (500, "no_solution", None)],
+)
+def test_budget_that_was_searched_for_less_ram_keeps_only_advice_about_itself(
+    asked_bytes: int, status: str, smallest_bytes: int | None
+) -> None:
+    """Records of a firmware left 300 bytes, for which no schedule exists."""
+    graph, _ = chain_and_actions()
+    smaller = without_actions(
+        graph,
+        Budget(ram_bytes=300),
+        smallest_ram_bytes=450,
+        smallest_ram_bound_bytes=400,
+        limiting_op="f1",
+    )
+    (stated,) = Frontier(graph, gap=0.0).add(smaller, asked=Budget(ram_bytes=asked_bytes))
+    assert (stated.budget.ram_bytes, stated.status) == (asked_bytes, status)
+    assert stated.smallest_ram_bytes == smallest_bytes
+    assert (stated.limiting_op is None) == (smallest_bytes is None)
+
+
 def test_unproven_smallest_budget_rules_nothing_out() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
