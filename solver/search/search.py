@@ -129,8 +129,10 @@ class Search:
         value = {"energy": result.energy_j, "time": result.time_due_s(judged.budget)}.get(
             self.objective, result.peak_bytes
         )
-        # Of two equally good schedules, prefer the one that writes less to storage.
-        rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
+        # Of two equally good schedules, prefer the one that writes less to storage. Energies and
+        # times are sums of doubles, which differ in their last digits.
+        compared = value if self.objective == "memory" else float(f"{value:.9g}")
+        rank = (compared, result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
             if self.actions is not None:
                 self._replaced.append(self.actions)

@@ -1,4 +1,4 @@
-"""Schedules encoded as solutions of the compact program."""
+"""Schedules encoded as solutions of the compact program, and which of them a search prefers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solver.constructed import keep_everything
+from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.formulations.compact.formulation import CompactFormulation
+from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.referee import replay, verify
+from solver.search.search import Search
+from tests.support.graphs.graph_examples import graph as make_graph
+from tests.support.graphs.graph_examples import op, tensor
 from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
@@ -44,6 +48,19 @@ def test_a_schedule_over_budget_is_no_solution() -> None:
     tight = CompactFormulation(Problem(graph, Budget(ram_bytes=peak_bytes - 1)))
     assert roomy.encode(everything) is not None
     assert tight.encode(everything) is None
+
+
+def test_of_two_peaks_the_smaller_is_better_however_large_both_are() -> None:
+    """Five bytes more of 2 GB are worth no byte that is written less."""
+    graph = make_graph(
+        [op("make", "", "a"), op("large", "", "b", workspace_bytes=2 * 10**9), op("use", "a", "c")],
+        [tensor("a", 5, page_out=(1, 1), page_in=(1, 1)), tensor("b", 0), tensor("c", 0)],
+    )
+    problem = Problem(graph, Budget(ram_bytes=3 * 10**9))
+    search = Search(problem, "memory", SolverOptions())
+    search.offer(page_everything(problem))
+    search.offer(keep_everything(graph))
+    assert search.value == 2 * 10**9
 
 
 def _chain(length: int) -> CostedGraph:
