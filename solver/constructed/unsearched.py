@@ -57,7 +57,8 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
     """Build the schedule that pages every tensor out between its uses.
 
     It computes every op once, in order. Tensors that the next op does not read are paged out, and
-    paged in right before they are read. No schedule without recomputation needs less RAM.
+    paged in right before they are read. In this order, no schedule without recomputation needs less
+    RAM.
     """
     tensors = problem.graph.tensors
     resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}

@@ -13,8 +13,10 @@ from solver.engines.program import Program, Terms
 class MemoryScale:
     """Unit of the memory rows.
 
-    All sizes are multiples of ``grain_bytes``. One unit in a row is ``unit_bytes``, chosen so that
-    a violation by one grain is well above the engines' feasibility tolerance of 1e-6.
+    All sizes are multiples of ``grain_bytes``. One unit in a row is ``unit_bytes``: one grain, or
+    more if a budget would be more than 10,000 units. A violation by one grain is then above the
+    engines' feasibility tolerance of 1e-6 if the budget has fewer than 10¹⁰ grains. In a budget
+    with more, engines may miss it by some; the search then tightens the rows and proves no bound.
     """
 
     grain_bytes: int
