@@ -62,26 +62,19 @@ def search_by_name(
     least_j = problem.unavoidable_energy_j
     build = _PROGRAMS.get(name, build_compact)
     search = Search(problem, "energy", options, on_progress, build, bound=least_j)
-    for start in (keep_everything(problem.graph), *starts):
-        if first_executions(start) == problem.graph.order:
-            search.offer_if_valid(start)
-    ending: Ending = "proven" if search.proven else "infeasible"
+    ending: Ending
     failures: tuple[str, ...] = ()
-    if not search.proven and not problem.is_evidently_infeasible:
-        try:
-            with TimeLimit(deadline).part(_SHARE_FOR_GREEDY).enforced():
-                greedy = greedy_schedule(problem)
-            search.offer_if_valid(greedy or page_everything(problem))
-            ending = _run(search, deadline)
-        except EngineUnavailable:
+    try:
+        ending = _run(search, starts, deadline)
+    except EngineUnavailable:
+        raise
+    except EngineFailed as error:
+        if search.actions is None:
             raise
-        except EngineFailed as error:
-            if search.actions is None:
-                raise
-            ending = "spent"
-            failures = (f"{error}; what was found and proven before is kept",)
-        except KeyboardInterrupt:
-            ending = "interrupted"
+        ending = "spent"
+        failures = (f"{error}; what was found and proven before is kept",)
+    except KeyboardInterrupt:
+        ending = "interrupted"
     is_late = _may_be_late(search, ending)
     claims = Claims().also(Claim(least_j, problem.budget), search.claim)
     if problem.is_evidently_infeasible:
@@ -107,8 +100,18 @@ def search_by_name(
     ).sound(options.gap)
 
 
-def _run(search: Search, deadline: float) -> Ending:
+def _run(search: Search, starts: Iterable[tuple[Action, ...]], deadline: float) -> Ending:
     problem, options = search.problem, search.options
+    for start in (keep_everything(problem.graph), *starts):
+        if first_executions(start) == problem.graph.order:
+            search.offer_if_valid(start)
+    if search.proven:
+        return "proven"
+    if problem.is_evidently_infeasible:
+        return "infeasible"
+    with TimeLimit(deadline).part(_SHARE_FOR_GREEDY).enforced():
+        greedy = greedy_schedule(problem)
+    search.offer_if_valid(greedy or page_everything(problem))
     if search.proven:
         return "proven"
     if options.formulation == "retention":

@@ -15,7 +15,7 @@ from solver.constructed.greedy import greedy_schedule
 from solver.engines.engine import Engine
 from solver.engines.messages import EngineMessage, Incumbent, Silence
 from solver.engines.proofs import Proof
-from solver.options import SolverOptions
+from solver.options import FormulationName, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget
@@ -180,3 +180,27 @@ def test_what_an_engine_found_before_it_died_is_returned_without_annealing(
     schedule = solve_graph(problem, budget, replace(OPTIONS, order="given"))
     assert schedule.energy_j == verify(problem, schedule.actions, budget).energy_j
     assert schedule.notes == ("the engine was killed; what was found and proven before is kept",)
+
+
+@pytest.mark.parametrize("formulation", ["auto", "compact", "poet", "retention"])
+def test_a_start_is_returned_if_ctrl_c_comes_while_the_next_one_is_checked(
+    formulation: FormulationName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = training_chain(12)
+    budget = tight(problem, 0.5)
+    start = greedy_schedule(Problem(problem, budget))
+    assert start is not None
+    offer = Search.offer_if_valid
+
+    stopped: list[bool] = []
+
+    def stop_after_start(search: Search, actions: tuple[Action, ...]) -> None:
+        if search.actions is not None and not stopped:
+            stopped.append(True)
+            raise KeyboardInterrupt
+        offer(search, actions)
+
+    monkeypatch.setattr(Search, "offer_if_valid", stop_after_start)
+    options = replace(OPTIONS, formulation=formulation)
+    schedule = solve_graph(problem, budget, options, starts=[start, start])
+    assert (schedule.actions, schedule.ended_by) == (start, "interrupted")
