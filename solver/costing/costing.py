@@ -19,7 +19,15 @@ from devices.documents.explain import explain
 from devices.errors import InputError
 from devices.operation import OpSpec
 from devices.plan import ROW_CHECKSUM_BYTES
-from devices.profile import ComputeRates, Cost, DeviceProfile, Interval, PlaceCost, StorageCosts
+from devices.profile import (
+    ComputeRates,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PlaceCost,
+    StorageCosts,
+)
 from devices.published import published_flop
 from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
@@ -155,23 +163,35 @@ class _Cost:
 def _measurements(
     profile: DeviceProfile, model: CostModel, step: TrainingStep
 ) -> dict[OpSpec, _Cost]:
-    """Costs of measured operations: within a step if that is known, else by themselves."""
-    wanted = frozenset(step.costed_specs)
+    """Costs of a step's measured operations: within a step if known, else by themselves."""
     found = {}
-    for spec, operation in profile.by_spec.items():
-        cost: Cost | PlaceCost | CostInStep = operation.cost(profile.cost_basis)
-        if operation.in_context is None:
-            elsewhere = profile.elsewhere.get(operation.op)
-            carried = model.carried_over(spec) if elsewhere is None and spec in wanted else None
-            cost = elsewhere or carried or cost
-        if cost.energy_j is None:
+    for spec in step.costed_specs:
+        operation = profile.by_spec.get(spec)
+        if operation is None:
+            continue
+        for cost in _costs_of(operation, profile, model, spec):
+            if cost.energy_j is not None:
+                found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
+                break
+        else:
             raise CostingError(
                 f"{profile.name}: {spec} has a time but no energy",
                 remedy="profile the board again with a meter, or with nominal_power_w in its"
                 " description",
             )
-        found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
     return found
+
+
+def _costs_of(
+    operation: OperationCost, profile: DeviceProfile, model: CostModel, spec: OpSpec
+) -> Iterator[Cost | PlaceCost | CostInStep]:
+    """Costs of a measured operation, the best first; some may have no energy."""
+    if operation.in_context is None:
+        if operation.op in profile.elsewhere:
+            yield profile.elsewhere[operation.op]
+        if (carried := model.carried_over(spec)) is not None:
+            yield carried
+    yield operation.cost(profile.cost_basis)
 
 
 def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:

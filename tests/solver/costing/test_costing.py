@@ -345,6 +345,28 @@ def test_profile_without_energies_is_refused_with_a_remedy(step: TrainingStep) -
         cost_graph(step, profile(step.distinct_specs, power_w=None))
 
 
+def without_energy(operation: OperationCost) -> OperationCost:
+    states = {"warm": operation.warm, "cold": operation.cold}
+    timed = {name: cost.model_copy(update={"energy_j": None}) for name, cost in states.items()}
+    return operation.model_copy(update=timed)
+
+
+def test_an_operation_that_the_step_does_not_use_needs_no_energy(step: TrainingStep) -> None:
+    other, *_ = (s for s in build_model("transformer").distinct_specs if s.family == "softmax")
+    assert other not in step.distinct_specs
+    *measured, last = profile([*step.distinct_specs, other]).operations
+    board = profile(step.distinct_specs).changed(operations=(*measured, without_energy(last)))
+    assert cost_graph(step, board) == cost_graph(step, profile(step.distinct_specs))
+
+
+def test_a_watched_place_without_energy_hides_none_that_is_known(step: TrainingStep) -> None:
+    first, *_ = (op for op in step.ops if op.spec.kind == "relu.forward")
+    timed = place(first, 1.0).model_copy(update={"energy_j": None})
+    graph = cost_graph(step, watched(profile(step.distinct_specs), timed)).graph
+    costed = {op.name: op for op in graph.ops}[first.name]
+    assert costed.energy_j == law_s(first.spec) * POWER_W
+
+
 def test_absurd_scatter_of_page_costs_is_refused_with_a_sentence(step: TrainingStep) -> None:
     read = SD_CARD.read.model_copy(update={"fit_error": 1e25, "sweep": ()})
     scattered = profile(step.distinct_specs, storage=SD_CARD.model_copy(update={"read": read}))
