@@ -381,24 +381,16 @@ def expected_wear(plan: ExecutionPlan, storage: StorageMedium, steps_per_day: fl
     return wear(storage, written, blocks, layout.step_bytes, steps_per_day)
 
 
-def wear_of_schedule(
-    step: TrainingStep,
-    graph: CostedGraph,
-    schedule: Schedule,
-    storage: StorageMedium,
-    steps_per_day: float,
-) -> Wear | None:
-    """How long a storage medium lasts with steps of ``schedule``, which is one of ``graph``.
-
-    None if they write nothing, or if no board can run the schedule.
-    """
+def plan_of_schedule(
+    step: TrainingStep, graph: CostedGraph, schedule: Schedule
+) -> ExecutionPlan | None:
+    """Lower a schedule of ``graph`` without asking a board; None if no board can run it."""
     from replay.lowering.lowering import LoweringError, lower
 
     try:
-        plan = lower(step, graph, schedule, planned_workspace(step, graph))
+        return lower(step, graph, schedule, planned_workspace(step, graph))
     except LoweringError:
         return None
-    return expected_wear(plan, storage, steps_per_day)
 
 
 @dataclass(frozen=True)

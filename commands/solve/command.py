@@ -34,7 +34,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from commands.solve.comparison import show_comparison
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
-    from commands.solve.wear import show_wear
+    from commands.solve.storage import show_storage
     from devices.documents.document import dump_json, write_atomically
     from devices.program import done_in_any_case
     from replay.board_ram import BoardRam
@@ -134,7 +134,7 @@ def solve(options: SolveOptions, console: Console) -> int:
         else:
             console.table(part, right=(1, 2))
     if schedule.actions:
-        document |= show_wear(console, subject, schedule)
+        document |= show_storage(console, subject, schedule)
     summarise_robustness(console, schedule)
     if options.baselines and not stop_requested():
         document["baselines"] = show_baselines(console, graph, schedule, limit)

@@ -321,6 +321,23 @@ def test_smaller_budgets_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -
         assert limits == pytest.approx(shared_s, abs=1.0 + taken_s)
 
 
+@pytest.mark.parametrize("share", [None, 1.0, 0.99])
+def test_a_schedule_that_its_boards_storage_has_no_room_for_is_told(
+    share: float | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--profile", "bench", "--parameters-in", "storage", "--ram-budget", "100%", *ANY_GAP)
+    profile = bench(LINEAR)
+    written(profile)
+    assert run("solve", *words, "--json") == 0
+    needed_bytes = json.loads(capsys.readouterr().out)["storage_bytes"]
+    assert profile.storage is not None
+    scratch_bytes = None if share is None else int(share * needed_bytes)
+    storage = profile.storage.model_copy(update={"scratch_bytes": scratch_bytes})
+    written(profile.changed(storage=storage))
+    assert run("solve", *words, "--json") == 0
+    assert ("it cannot run there" in capsys.readouterr().err) == (share == 0.99)
+
+
 @pytest.mark.parametrize("states_endurance", [True, False])
 def test_the_life_of_the_storage_is_stated_if_its_endurance_is_known(
     states_endurance: bool, capsys: pytest.CaptureFixture[str]
