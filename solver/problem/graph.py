@@ -104,7 +104,7 @@ class Tensor(StrictModel):
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes that a page-out is expected to write."""
+        """Bytes of the tensor that a page-out is expected to write."""
         return self.bytes if self.packed_bytes is None else self.packed_bytes
 
 

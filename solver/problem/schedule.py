@@ -200,7 +200,8 @@ class Schedule(StrictModel):
         arena_bytes: Size of the arena that the addresses need; absent without addresses.
         arena_bound_bytes: Lower bound on the arena for these actions.
         any_order_bound_j: Lower bound on the energy, proven for every schedule.
-        bytes_written_to_storage: Bytes of all page-outs.
+        bytes_written_to_storage: Bytes of the tensors of all page-outs. The medium gets more: whole
+            pages, the changed rows of tables twice, and safety copies after the step.
         solver: Program and effort of the search.
         budget: Limits that the schedule satisfies.
         asked_ram_bytes: RAM budget that was asked for, where what a board's firmware keeps about a

@@ -94,7 +94,8 @@ class Replay:
     ``time_s`` is when both processor and channel have ended. ``energy_j`` is the sum of all costs.
     Costs include the board's idle power, so where a transfer overlaps with computing, the sum
     counts the idle share twice and is an overestimate. ``peak_action`` is the first action that
-    reaches ``peak_bytes``.
+    reaches ``peak_bytes``. ``bytes_written_to_storage`` are those of the tensors, without what
+    fills pages and without the second copy of rows of tables.
     """
 
     moments: tuple[Moment, ...]
