@@ -233,6 +233,11 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
             f"no round kept the deadline of {si(deadline_s, 's')}; the best took"
             f" {si(best.measured_s, 's')}"
         )
+    if left_out := [str(done.number) for done in found.rounds if not _competes(found, done)]:
+        console.say(
+            f"the best is the one with the least energy ({best.energy_source}); rounds that have no"
+            f" such joules or missed the deadline were not compared: {', '.join(left_out)}"
+        )
     if found.converged:
         console.result(
             "settled: the last round was predicted within its interval, and no schedule is better"
@@ -242,6 +247,11 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
         console.result(
             f"not settled within {most} rounds; the same command with more --rounds goes on"
         )
+
+
+def _competes(found: Tuned, done: Round) -> bool:
+    """Whether a round's joules were compared; where no round has any, times were."""
+    return not found.compared_j or done.number in found.compared_j
 
 
 def _document(found: Tuned, directory: Path) -> dict[str, object]:

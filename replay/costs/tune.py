@@ -12,7 +12,7 @@ deadline under them, and its time was predicted within its interval. All rounds 
     round-1/                the files of a run: schedule, graph, report, trained values
     round-1/corrected.yaml  the profile after it; written last, so that its round is finished
     best.json               the schedule that took the least energy when it was run, of those that
-                            kept the deadline then; its graph
+                            kept the deadline then, and whose joules can be compared; its graph
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from devices.errors import (
     NoScheduleFound,
     OrdersExhausted,
 )
-from devices.profile import DeviceProfile, StepCosts
+from devices.profile import DeviceProfile, EnergySource, StepCosts
 from devices.replay import ReplayReport
 from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
 from replay.costs.request import ANOTHER_DIRECTORY, Request, keep_request, require_same_request
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
 _WATCHING = "watching"
 
+# Sources of joules, the best first: estimated ones are times.
+_SOURCES: tuple[EnergySource | None, ...] = ("measured", "emulated", "published", "estimated", None)
 
 _FAILURES: Mapping[str, type[JoulewrightError]] = {
     "infeasible": Infeasible,
@@ -71,10 +74,15 @@ class Round:
         return self.run.directory / _CORRECTED
 
     @property
-    def measured_cost(self) -> float:
-        """Measured joules of a step; seconds where no meter and no nominal power gives joules."""
-        figure = self.report.energy_j or self.report.time_s
-        return figure.measured.median
+    def measured_j(self) -> float | None:
+        """Joules of a step on the board; None if no step of the run has an energy."""
+        energy_j = self.report.energy_j
+        return None if energy_j is None else energy_j.measured.median
+
+    @property
+    def energy_source(self) -> EnergySource | None:
+        """Where these joules come from; None without any."""
+        return None if self.measured_j is None else self.report.measured_energy_source
 
     @property
     def measured_s(self) -> float:
@@ -113,16 +121,36 @@ class Tuned:
     rounds: tuple[Round, ...]
     converged: bool
 
+    @cached_property
+    def compared_j(self) -> Mapping[int, float]:
+        """Joules of the rounds that compete for the best one, by number; all of one source.
+
+        These are the rounds that kept the deadline and have joules of the best source that any of
+        them has: a metered one if there is one. Empty if none kept it, or none has joules.
+        """
+        rounds = [each for each in self.rounds if each.kept_deadline]
+        joules = {
+            source: {
+                each.number: each.measured_j
+                for each in rounds
+                if each.measured_j is not None and each.energy_source == source
+            }
+            for source in _SOURCES
+        }
+        return next(filter(None, joules.values()), {})
+
     @property
     def best(self) -> Round:
         """The round whose schedule took the least energy when it was run, within its deadline.
 
-        If none kept it, the one that took the least time.
+        Rounds without joules of the same source do not compete. If no round has joules, it is the
+        one that took the least time, and so it is if none kept the deadline.
         """
-        kept = [each for each in self.rounds if each.kept_deadline]
-        if not kept:
-            return min(self.rounds, key=lambda each: each.measured_s)
-        return min(kept, key=lambda each: each.measured_cost)
+        joules = self.compared_j
+        if not joules:
+            return min(self.rounds, key=lambda each: (not each.kept_deadline, each.measured_s))
+        number = min(joules, key=joules.__getitem__)
+        return next(each for each in self.rounds if each.number == number)
 
 
 def tune(

@@ -14,7 +14,7 @@ from devices.description import load_description
 from devices.documents.document import dump_yaml
 from devices.errors import InputError
 from devices.operation import OpSpec
-from devices.profile import ProfiledNetwork
+from devices.profile import EnergySource, ProfiledNetwork
 from networks.models import build_model
 from replay.board_ram import BoardRam
 from replay.costs.request import Request, keep_request
@@ -38,16 +38,45 @@ def within(deadline_s: float | None) -> Schedule:
     return SCHEDULE.model_copy(update={"budget": budget})
 
 
-def a_round(number: int, deadline_s: float | None, *, slower: float = 1.0, joules: float) -> Round:
+def a_round(
+    number: int,
+    deadline_s: float | None,
+    *,
+    slower: float = 1.0,
+    joules: float | None,
+    source: EnergySource = "measured",
+) -> Round:
     """A round whose step took ``slower`` times its predicted time."""
     step = measured_step(EXPECTED, factor=lambda _: slower)
     report = report_of(GRAPH, within(deadline_s), [replace(step, energy_j=joules)])
+    report = report.model_copy(update={"measured_energy_source": source})
     run = StoredRun(Path(f"round-{number}"), report, within(deadline_s), GRAPH)
     return Round(number, run, PROFILE)
 
 
 def test_the_best_round_took_the_least_energy() -> None:
     rounds = (a_round(1, None, joules=3.0), a_round(2, None, slower=2.0, joules=2.0))
+    assert Tuned(rounds, converged=True).best.number == 2
+
+
+def test_a_round_without_joules_is_not_the_best_one_because_its_seconds_are_fewer() -> None:
+    joules = 100 * STEP_S
+    rounds = (
+        a_round(1, None, joules=1.1 * joules),
+        a_round(2, None, joules=None),
+        a_round(3, None, joules=joules),
+    )
+    assert Tuned(rounds, converged=True).best.number == 3
+
+
+def test_estimated_joules_do_not_compete_with_metered_ones() -> None:
+    rounds = (a_round(1, None, joules=2.0, source="estimated"), a_round(2, None, joules=3.0))
+    tuned = Tuned(rounds, converged=True)
+    assert (tuned.best.number, dict(tuned.compared_j)) == (2, {2: 3.0})
+
+
+def test_where_no_round_has_joules_the_best_one_took_the_least_time() -> None:
+    rounds = (a_round(1, None, slower=2.0, joules=None), a_round(2, None, joules=None))
     assert Tuned(rounds, converged=True).best.number == 2
 
 
