@@ -62,6 +62,7 @@ def diff(options: DiffOptions, console: Console) -> int:
             "second": options.second,
             "energy_sources": [first.energy_source, second.energy_source],
             "compared": len(comparison.figures),
+            "unknown": comparison.unknown,
             "false_discovery_rate": FALSE_DISCOVERY_RATE,
             "visible": {
                 "power": POWER,
@@ -143,6 +144,11 @@ def _show(
 def _sentences(comparison: ProfileComparison) -> Iterator[str]:
     from devices.comparison import FALSE_DISCOVERY_RATE, POWER
 
+    if comparison.unknown:
+        yield (
+            f"{comparison.unknown} figures have no interval in either profile, as after one block:"
+            " whether they differ is not known. Measure more blocks"
+        )
     if comparison.differences:
         yield f"At most {FALSE_DISCOVERY_RATE:.0%} of the differences are expected to be false."
     one, every = comparison.visible(1), comparison.visible(len(comparison.figures))

@@ -6,6 +6,11 @@ sittings: they follow one another, and share what the hour brings. The differenc
 then Student's t times the root of both squared spreads (Welch, with the degrees of freedom of
 Satterthwaite), on a logarithmic scale.
 
+A figure that was measured once has no interval. It is taken to deviate as the same figure of the
+other profile does; if that has no interval either, nothing is known of their difference. Published
+figures are exact. The interval of a cost in context is within one sitting; between sittings it is
+taken to deviate as the operation by itself does.
+
 Of hundreds of figures, some differ by chance. Those are selected that keep the expected share of
 false ones within 5 %, however the figures depend on one another (Benjamini and Yekutieli 2001,
 theorem 1.3). Where nothing has changed, any is selected in at most 5 % of comparisons. The smallest
@@ -19,7 +24,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
@@ -36,6 +41,9 @@ POWER = 0.9
 
 # Degrees of freedom of an interval that does not state them: those of five blocks alone.
 _UNSTATED_FREEDOM = 4.0
+
+# Probability that five values of one run all lie below or above five of another by chance.
+_APART_BY_CHANCE = 2 / math.comb(10, 5)
 
 # Logarithm of the largest ratio that is told apart from an infinite one.
 _WIDEST = 500.0
@@ -88,12 +96,14 @@ class Difference:
 
     ``what`` is an operation's key with its cache state (or "in context"), an op with its network,
     or a transfer with its size. The intervals are in seconds or joules, as ``quantity`` states.
+    ``published`` says which of the two are published: without an interval, these are exact.
     """
 
     what: str
     quantity: Quantity
     first: Interval
     second: Interval
+    published: tuple[bool, bool] = (False, False)
 
     @property
     def ratio(self) -> float:
@@ -107,18 +117,33 @@ class Difference:
         """Spread of the ratio's logarithm; None if an interval reaches zero."""
         if self.first.low == 0 or self.second.low == 0:
             return None
-        return _Spread.of(self.first).and_of(_Spread.of(self.second))
+        one, other = _Spread.of(self.first), _Spread.of(self.second)
+        if one.scale == 0 and not self.published[0]:
+            one = other
+        elif other.scale == 0 and not self.published[1]:
+            other = one
+        return one.and_of(other)
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether anything is known of how much the figures deviate by chance."""
+        if self.spread is not None and self.spread.scale > 0:
+            return True
+        intervals = zip((self.first, self.second), self.published, strict=True)
+        return all(is_exact or each.low < each.high for each, is_exact in intervals)
 
     @cached_property
     def p_value(self) -> float:
         """Probability of such a difference between runs of the same thing.
 
-        It is 0 or 1 for figures that have no logarithm or no interval: these differ if their
-        intervals are disjoint.
+        It is 1 for figures of which that is not known. Figures that have no logarithm differ if
+        their intervals are disjoint.
         """
         if self.spread is None or self.spread.scale == 0:
             apart = self.first.high < self.second.low or self.second.high < self.first.low
-            return 0.0 if apart else 1.0
+            if not apart or not self.is_known:
+                return 1.0
+            return 0.0 if all(self.published) else _APART_BY_CHANCE
         from scipy.special import stdtr
 
         deviation = abs(math.log(self.ratio)) / self.spread.scale
@@ -126,7 +151,7 @@ class Difference:
 
     def least_ratio(self, level: float) -> float:
         """Ratio nearest to 1 in the interval that misses with probability ``level``."""
-        if self.spread is None:
+        if self.spread is None or self.spread.scale == 0:
             return self.ratio if self.p_value < level else 1.0
         change = math.log(self.ratio)
         return math.exp(math.copysign(max(0.0, abs(change) - self.spread.reach(level)), change))
@@ -172,6 +197,11 @@ class ProfileComparison:
             if value <= FALSE_DISCOVERY_RATE
         ]
         return tuple(sorted(found, key=_size, reverse=True))
+
+    @cached_property
+    def unknown(self) -> int:
+        """Number of figures of which it is not known whether they differ."""
+        return sum(not figure.is_known for figure in self.figures)
 
     def least_ratio(self, figure: Difference) -> float:
         """Ratio nearest to 1 that a figure allows; 1 if it does not differ."""
@@ -219,8 +249,9 @@ def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
     figures += _of_steps(first.step_costs, second.step_costs)
     if first.storage is not None and second.storage is not None:
         figures += _of_storage(first.storage, second.storage)
+    published = (first.energy_source == "published", second.energy_source == "published")
     return ProfileComparison(
-        figures=tuple(figures),
+        figures=tuple(replace(figure, published=published) for figure in figures),
         only_first=tuple(spec.key for spec in one if spec not in other),
         only_second=tuple(spec.key for spec in other if spec not in one),
         circumstances=tuple(_circumstances(first, second)),
@@ -242,7 +273,35 @@ def _of_operation(
         yield from _of_cost(f"warm {spec.key}", one.warm, other.warm)
         yield from _of_cost(f"cold {spec.key}", one.cold, other.cold)
     if one.in_context is not None and other.in_context is not None:
-        yield from _of_cost(f"in context {spec.key}", one.in_context, other.in_context)
+        yield from _of_cost(
+            f"in context {spec.key}",
+            _of_a_later_sitting(one.in_context, one.isolated(first.cost_basis)),
+            _of_a_later_sitting(other.in_context, other.isolated(second.cost_basis)),
+        )
+
+
+def _of_a_later_sitting(within: Cost, isolated: Cost) -> Cost:
+    """A cost within one sitting, with the intervals of what a later sitting finds."""
+    energy_j = within.energy_j and _widened(within.energy_j, isolated.energy_j or isolated.time_s)
+    time_s = _widened(within.time_s, isolated.time_s)
+    return Cost(time_s=time_s, energy_j=energy_j, trials=within.trials)
+
+
+def _widened(within: Interval, between: Interval) -> Interval:
+    """An interval within one sitting, with the relative spread between sittings.
+
+    It is exact if that spread is not known.
+    """
+    if between.low == between.high or min(within.low, between.low) == 0:
+        return Interval.exact(within.median)
+    halves = [math.log(each.high / each.low) / 2 for each in (within, between)]
+    half = min(_WIDEST, math.hypot(*halves))
+    return Interval(
+        median=within.median,
+        low=within.median * math.exp(-half),
+        high=within.median * math.exp(half),
+        freedom=between.freedom,
+    )
 
 
 def _of_cost(what: str, one: Cost, other: Cost) -> Iterator[Difference]:

@@ -120,6 +120,33 @@ def test_costs_in_context_are_compared_only_with_each_other() -> None:
     assert [found.ratio for found in again] == [pytest.approx(10.0)] * 2
 
 
+@pytest.mark.parametrize(("factor", "differs"), [(1.05, False), (2.0, True)])
+def test_costs_in_context_differ_only_beyond_what_sittings_do(factor: float, differs: bool) -> None:
+    """Steps of one sitting agree within 0.1 %; sittings of the operation differ by 10 %."""
+
+    def measured(context_s: float) -> DeviceProfile:
+        one = in_context(profile({RELU: interval(1.0, 0.1)}), RELU.key, context_s)
+        (operation,) = one.operations
+        assert operation.in_context is not None
+        narrow = interval(context_s, 0.001 * context_s)
+        context = operation.in_context.model_copy(update={"time_s": narrow})
+        return one.changed(operations=[operation.model_copy(update={"in_context": context})])
+
+    found = {figure.what for figure in compare(measured(1.0), measured(factor)).differences}
+    assert (f"in context {RELU.key}" in found) == differs
+
+
+def test_diff_says_that_single_blocks_cannot_be_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, median_s in (("a", 1e-3), ("b", 1.001e-3)):
+        (tmp_path / f"{name}.yaml").write_text(dump_yaml(profile({RELU: interval(median_s)})))
+    assert cli.main(["diff", str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]) == 0
+    shown = capsys.readouterr().out
+    assert "0 differ" in shown
+    assert "2 figures have no interval in either profile" in shown
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     one = profile({RELU: interval(1e-3, 1e-5)})
@@ -159,13 +186,13 @@ def test_diff_document_is_valid_json_when_a_figure_is_zero(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, median_s in (("a", 0.0), ("b", 1e-3)):
-        written = profile({RELU: interval(median_s)}, energy_source="emulated")
+        written = profile({RELU: interval(median_s)}, energy_source="published")
         (tmp_path / f"{name}.yaml").write_text(dump_yaml(written))
     files = (str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
     assert cli.main(["diff", *files, "--json"]) == 0
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert [found["ratio"] for found in document["differences"]] == [None, None]
-    assert document["energy_sources"] == ["emulated", "emulated"]
+    assert document["energy_sources"] == ["published", "published"]
 
 
 def test_missing_profile_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -167,11 +167,35 @@ def test_the_least_change_is_none_for_exactly_the_figures_that_do_not_differ() -
         assert (compared.least_ratio(figure) > 1.0) == (figure in compared.differences)
 
 
-def test_figures_without_an_interval_differ_if_they_are_not_equal() -> None:
+def test_figures_that_were_measured_once_in_both_runs_do_not_differ() -> None:
     compared = comparison([[1e-3], [2e-3]], [[1e-3], [2.1e-3]])
-    assert [figure.ratio for figure in compared.differences] == [pytest.approx(1.05)]
-    assert compared.least_ratio(compared.differences[0]) == pytest.approx(1.05)
+    assert compared.differences == ()
+    assert compared.unknown == len(compared.figures)
+    assert [compared.least_ratio(figure) for figure in compared.figures] == [1.0, 1.0]
     assert compared.visible(1) is None
+
+
+def test_a_figure_that_was_measured_once_deviates_as_in_the_other_run() -> None:
+    """Simulated: one sitting against five of the same board raises few alarms."""
+    rng = np.random.default_rng(0)
+    raised = 0
+    for _ in range(40):
+        first, second = simulated(rng, figures=10)
+        raised += alarms([values[:1] for values in first], second) > 0
+    assert raised <= 0.05 * 40
+    first, second = simulated(rng, figures=10)
+    assert alarms([[5 * values[0]] for values in first], second) == 10
+
+
+def test_published_figures_are_exact() -> None:
+    one, other = (
+        profile(["relu.forward elements=1"], [[time_s]]).changed(energy_source="published")
+        for time_s in (1e-3, 1.001e-3)
+    )
+    compared = compare(one, other)
+    assert [figure.ratio for figure in compared.differences] == [pytest.approx(1.001)]
+    assert compared.least_ratio(compared.differences[0]) == pytest.approx(1.001)
+    assert compared.unknown == 0
 
 
 def test_nothing_in_common_is_no_difference() -> None:
