@@ -101,7 +101,8 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
         margin: Largest shift at which two count as the same, such as 0.02.
 
     Returns:
-        The comparison. Estimated joules are not compared: they are times.
+        The comparison. Estimated joules are not compared, since they are times, nor are joules of
+        different sources.
 
     Raises:
         InputError: The sides have no cell in common that was measured on both.
@@ -109,6 +110,8 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
     factor = common_factor(first, second)
     pairs, left_out = _pairs(first, second, factor)
     samples = [sample for pair in pairs for sample in _samples(*pair)]
+    words = first.words, second.words
+    left_out += [sentence for pair in pairs for sentence in _unpaired(pair, words)]
     if not samples:
         reasons = "; ".join(left_out[:3]) or "they have no cell in common"
         raise InputError(
@@ -240,35 +243,74 @@ def _samples(first: CellResult, second: CellResult) -> Iterator[_Sample]:
     if not first.wanted_repetitions or not second.wanted_repetitions:
         assert first.solved is not None, "cells without schedules are left out"
         assert second.solved is not None, "cells without schedules are left out"
-        before, after = first.solved.energy_j, second.solved.energy_j
-        if before is not None and after is not None:
-            source = first.solved.energy_source
-            yield _Sample(
-                first, second, "predicted energy", {0: (before, after)}, source, is_exact=True
-            )
+        before, after = first.solved, second.solved
+        if (
+            before.energy_j is not None
+            and after.energy_j is not None
+            and before.energy_source == after.energy_source
+        ):
+            energies = {0: (before.energy_j, after.energy_j)}
+            source = before.energy_source
+            yield _Sample(first, second, "predicted energy", energies, source, is_exact=True)
         return
     old, new = _by_number(first.repetitions), _by_number(second.repetitions)
-    for quantity, pairs in _quantities(old, new):
-        source = next(iter(old.values())).measured_energy_source if quantity == "energy" else None
+    for quantity, source, pairs in _quantities(old, new):
         yield _Sample(first, second, quantity, pairs, source)
+
+
+def _unpaired(pair: tuple[CellResult, CellResult], words: tuple[str, str]) -> Iterator[str]:
+    """What corresponding cells have, and what is not compared, with the reason."""
+    cell = pair[0].cell
+    if all(result.wanted_repetitions for result in pair):
+        old, new = (_by_number(result.repetitions) for result in pair)
+        if not old.keys() & new.keys():
+            yield f"{cell}: no repetition was run on both sides"
+            return
+        what, sources = "energies", [_sources(result.repetitions) for result in pair]
+    else:
+        what = "predicted energies"
+        sources = [
+            {result.solved.energy_source or "of no stated source"}
+            if result.solved is not None and result.solved.energy_j is not None
+            else set()
+            for result in pair
+        ]
+    # Estimated joules of runs are times, which are compared.
+    are_times = what == "energies" and all(each <= {"estimated"} for each in sources)
+    if not are_times and not sources[0] & sources[1]:
+        stated = [" and ".join(sorted(each)) or "absent" for each in sources]
+        yield f"{cell}: {what} are {stated[0]} in {words[0]} and {stated[1]} in {words[1]}"
+
+
+def _sources(repetitions: Sequence[Repetition]) -> set[str]:
+    """Sources of the joules of replays."""
+    return {
+        repetition.measured_energy_source or "of no stated source"
+        for repetition in repetitions
+        if repetition.energy_j is not None
+    }
 
 
 def _quantities(
     before: Mapping[int, Repetition], after: Mapping[int, Repetition]
-) -> Iterator[tuple[Quantity, dict[int, tuple[float, float]]]]:
-    """Paired figures by quantity, of the repetitions that both sides have."""
+) -> Iterator[tuple[Quantity, EnergySource | None, dict[int, tuple[float, float]]]]:
+    """Paired figures by quantity and source, of the repetitions that both sides have.
+
+    Joules of different sources are not paired.
+    """
     times: dict[int, tuple[float, float]] = {}
-    joules: dict[int, tuple[float, float]] = {}
+    joules: dict[EnergySource | None, dict[int, tuple[float, float]]] = {}
     for number in sorted(before.keys() & after.keys()):
         old, new = before[number], after[number]
         times[number] = old.time_s.measured.median, new.time_s.measured.median
         energies = _joules(old), _joules(new)
-        if energies[0] and energies[1]:
-            joules[number] = energies[0], energies[1]
+        source = old.measured_energy_source
+        if energies[0] and energies[1] and source == new.measured_energy_source:
+            joules.setdefault(source, {})[number] = energies[0], energies[1]
     if times:
-        yield "time", times
-    if joules:
-        yield "energy", joules
+        yield "time", None, times
+    for source, pairs in joules.items():
+        yield "energy", source, pairs
 
 
 def _joules(repetition: Repetition) -> float | None:
@@ -300,8 +342,8 @@ def _controls(sides: tuple[Side, Side], margin: float) -> Iterator[Control]:
     for side in sides:
         for result in side.results.cells:
             old, new = _by_number(result.repetitions), _by_number(result.controls)
-            for quantity, pairs in _quantities(old, new):
-                key = f"{result.directory.path} {result.cell.hash} {quantity}"
+            for quantity, source, pairs in _quantities(old, new):
+                key = f"{result.directory.path} {result.cell.hash} {quantity} {source}"
                 found[key] = side.campaign, result, quantity, pairs
     for campaign, result, quantity, pairs in found.values():
         before, after = zip(*pairs.values(), strict=True)

@@ -274,6 +274,32 @@ def test_measured_joules_are_compared_too(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.count("more energy") == 3
 
 
+@pytest.mark.parametrize("source", ["emulated", "estimated"])
+def test_joules_of_different_sources_are_not_compared(
+    source: EnergySource, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured("before", noisy(1), "measured")
+    measured("after", noisy(2), source)
+    assert compare("before", "after", "--json") == 0
+    comparison = json.loads(capsys.readouterr().out)
+    assert {each["quantity"] for each in comparison["cells"]} == {"time"}
+    assert len(comparison["left_out"]) == 2
+    for sentence in comparison["left_out"]:
+        assert f"energies are measured in before and {source} in after" in sentence
+
+
+def test_cells_without_a_common_repetition_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, lost in (("before", 1), ("after", 0)):
+        measured(name, noisy(1), repetitions=2)
+        directory = CampaignDirectory(Results().campaigns / name)
+        cell = next(cell for cell in directory.design().cells if cell.network == "linear")
+        directory.repetition_file(cell, ReplayPlace(repetition=lost, control=False)).unlink()
+    assert compare("before", "after") == 0
+    assert "linear, 100%" in capsys.readouterr().out.partition("not compared: ")[2]
+    assert compare("before:linear", "after:linear") == 2
+    assert "no repetition was run on both sides" in capsys.readouterr().err
+
+
 def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
