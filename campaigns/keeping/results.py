@@ -58,6 +58,11 @@ class CellResult:
             return "done"
         return "failed" if self.failures and self.failures[-1].is_last else "waiting"
 
+    @property
+    def replays(self) -> tuple[Repetition, ...]:
+        """All finished replays, controls included."""
+        return *self.repetitions, *self.controls
+
     def schedule(self) -> tuple[CostedGraph, Schedule]:
         """Graph and schedule of a solved cell."""
         return self.directory.schedule(self.cell)

@@ -42,7 +42,7 @@ def _solved_facts(cell: CellFigures) -> Iterable[tuple[str, str]]:
 
 
 def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:
-    for replay in (*result.repetitions, *result.controls):
+    for replay in result.replays:
         words = [
             replay.circumstances.started,
             f"place {replay.position}",

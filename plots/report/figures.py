@@ -65,8 +65,8 @@ class CellFigures:
 
     @property
     def differs(self) -> bool:
-        """Whether a trained value differed from that of the unscheduled step."""
-        return not all(repetition.values_identical for repetition in self.result.repetitions)
+        """Whether a trained value of any replay differed from that of the unscheduled step."""
+        return not all(replay.values_identical for replay in self.result.replays)
 
 
 def figures_of(result: CellResult, number: int, columns: int) -> CellFigures:

@@ -286,8 +286,8 @@ def prediction_table(cells: Sequence[CellFigures]) -> Table | None:
         replays = [repetition for each in ran for repetition in each.result.repetitions]
         beyond = sum(repetition.time_s.beyond for repetition in replays)
         memory = sum(repetition.memory.as_predicted for repetition in replays)
-        same = sum(r.values_identical for r in replays if r.values_compared)
-        compared = sum(repetition.values_compared for repetition in replays)
+        compared = [r for each in ran for r in each.result.replays if r.values_compared]
+        same = sum(replay.values_identical for replay in compared)
         source = _distinct(
             each.measured_energy.source or "" for each in ran if each.measured_energy is not None
         )
@@ -300,7 +300,7 @@ def prediction_table(cells: Sequence[CellFigures]) -> Table | None:
                 Entry(f"{len(replays) - beyond} of {len(replays)}"),
                 Entry(percent(median(energies)), source=source) if energies else NOTHING,
                 Entry(f"{memory} of {len(replays)}"),
-                Entry(f"{same} of {compared}"),
+                Entry(f"{same} of {len(compared)}"),
             )
         )
     head = (
@@ -311,7 +311,7 @@ def prediction_table(cells: Sequence[CellFigures]) -> Table | None:
         "replays within the intervals",
         "energy, median difference",
         "replays with exactly the predicted RAM",
-        "replays with identical values",
+        "replays with identical values, controls included",
     )
     return Table("Runs held against predictions", head, tuple(rows))
 

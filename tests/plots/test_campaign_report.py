@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import cli
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.results import read_campaign
 from devices.results import Results
+from plots.report.figures import figures_of
+from plots.report.summaries import prediction_table, problems_of
 from tests.support.campaigns import add_failure, campaign_with_replays
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>\x00\x1b[31m"
@@ -138,6 +141,20 @@ def test_an_unfinished_campaign_has_a_report(tmp_path: Path) -> None:
         (directory.of(cell) / "cell.json").unlink()
     text = reported(directory, tmp_path / "report.html")
     assert re.search(r"\d waiting", text)
+
+
+def test_a_control_whose_values_changed_is_a_failure(campaign: CampaignDirectory) -> None:
+    result = read_campaign(campaign.path).cells[0]
+    changed = {"control": True, "values_identical": False, "values_compared": True}
+    control = result.repetitions[0].model_copy(update=changed)
+    cell = figures_of(replace(result, controls=(control,)), 1, columns=10)
+    (problem,) = problems_of([cell])
+    assert problem.given_up
+    assert "values differ" in problem.reason
+    table = prediction_table([cell])
+    assert table is not None
+    compared = sum(each.values_compared for each in result.repetitions)
+    assert table.rows[0][-1].text == f"{compared} of {compared + 1}"
 
 
 def test_another_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
