@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean, median, stdev
 
 from campaigns.keeping.records import Repetition
 from campaigns.keeping.results import CellResult
 from devices.profile import EnergySource, Interval
 from plots.report.timeline import Timeline, timeline_of
-from profiler.statistics import median_interval
 from replay.expectation import expected_step
 
 NOT_STATED = "source not stated"
 
-_SEED = 0
+# Logarithm of the widest factor between a mean and an end: two repetitions alone can exceed it.
+_WIDEST = 10.0
 
 
 @dataclass(frozen=True)
@@ -30,9 +32,9 @@ class CellFigures:
     """A cell with the figures of its schedule and of its replays.
 
     ``number`` counts the campaign's cells from 1. Measured figures are medians over the
-    repetitions, with a bootstrap interval over them; over one repetition they have that of its
-    steps. What does not exist is None. ``solver`` is what searched the schedule,
-    ``bound_covers`` the class of schedules that its bound holds for.
+    repetitions, with the 95 % interval of Student's t over them on a logarithmic scale, and without
+    an interval over one repetition. What does not exist is None. ``solver`` is what searched the
+    schedule, ``bound_covers`` the class of schedules that its bound holds for.
     """
 
     number: int
@@ -116,9 +118,20 @@ def _typical(repetitions: Sequence[Repetition]) -> Repetition | None:
 def _over(figures: Sequence[Interval], source: str | None) -> Figure | None:
     if not figures:
         return None
-    if len(figures) == 1:
-        return Figure(figures[0], source)
-    return Figure(median_interval([figure.median for figure in figures], _SEED), source)
+    return Figure(_over_repetitions([figure.median for figure in figures]), source)
+
+
+def _over_repetitions(values: Sequence[float]) -> Interval:
+    """Median, with Student's t interval of the logarithms' mean; none for one, or for a zero."""
+    from scipy.special import stdtrit
+
+    middle = median(values)
+    if len(values) < 2 or min(values) == 0:
+        return Interval.exact(middle)
+    logs = [math.log(value) for value in values]
+    reach = float(stdtrit(len(logs) - 1, 0.975)) * stdev(logs) / math.sqrt(len(logs))
+    low, high = (math.exp(fmean(logs) + side * min(reach, _WIDEST)) for side in (-1, 1))
+    return Interval(median=middle, low=min(low, middle), high=max(high, middle))
 
 
 def _source(repetitions: Sequence[Repetition]) -> str:

@@ -8,11 +8,14 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cli
 from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.records import Repetition
 from campaigns.keeping.results import read_campaign
+from devices.profile import Interval
 from devices.results import Results
 from plots.report.figures import figures_of
 from plots.report.summaries import prediction_table, problems_of
@@ -155,6 +158,37 @@ def test_a_control_whose_values_changed_is_a_failure(campaign: CampaignDirectory
     assert table is not None
     compared = sum(each.values_compared for each in result.repetitions)
     assert table.rows[0][-1].text == f"{compared} of {compared + 1}"
+
+
+@pytest.mark.parametrize("repetitions", [2, 3])
+def test_intervals_over_repetitions_hold_what_they_state(
+    campaign: CampaignDirectory, repetitions: int
+) -> None:
+    """Simulated: intervals over few repetitions hold the centre in 95 % of campaigns."""
+    result = read_campaign(campaign.path).cells[0]
+    rng = np.random.default_rng(repetitions)
+
+    def repetition(time_s: float) -> Repetition:
+        measured = Interval.exact(time_s)
+        first = result.repetitions[0]
+        compared = first.time_s.model_copy(update={"measured": measured})
+        return first.model_copy(update={"time_s": compared})
+
+    held, campaigns = 0, 80
+    for _ in range(campaigns):
+        drawn = np.exp(0.05 * rng.standard_normal(repetitions))
+        cell = replace(result, repetitions=tuple(map(repetition, drawn.tolist())))
+        figure = figures_of(cell, 1, columns=1).measured_time
+        assert figure is not None
+        held += figure.interval.low <= 1.0 <= figure.interval.high
+    assert held >= 0.9 * campaigns
+
+
+def test_one_repetition_gives_no_interval(campaign: CampaignDirectory) -> None:
+    result = read_campaign(campaign.path).cells[0]
+    figure = figures_of(replace(result, repetitions=result.repetitions[:1]), 1, 1).measured_time
+    assert figure is not None
+    assert figure.interval.low == figure.interval.high
 
 
 def test_another_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
