@@ -11,7 +11,7 @@ from campaigns.keeping.results import CellResult
 from devices.description import catalog_names
 from devices.documents.readable import si
 from devices.program import command_line
-from plots.report.figures import CellFigures
+from plots.report.figures import NOT_STATED, CellFigures
 from plots.report.words import interval_words
 
 
@@ -31,7 +31,7 @@ def _solved_facts(cell: CellFigures) -> Iterable[tuple[str, str]]:
     if cell.bound_covers is not None and solved.energy_bound_j is not None:
         yield "the bound holds for", cell.bound_covers
     yield "graph", f"{solved.graph}, SHA-256 {solved.graph_sha256}"
-    yield "profile", solved.profile or f"published, in full in cells.json: {result.cell.board}"
+    yield "profile", solved.profile or _profile_words(result)
     if solved.predicted_operations:
         yield "operations with predicted costs", str(solved.predicted_operations)
     if cell.solver is not None:
@@ -39,6 +39,14 @@ def _solved_facts(cell: CellFigures) -> Iterable[tuple[str, str]]:
     made = solved.circumstances
     took = si(made.seconds, "s", 3)
     yield "solved", f"{made.started}, {took}, {made.host}, {made.program}, Python {made.python}"
+
+
+def _profile_words(result: CellResult) -> str:
+    """Words for a profile that stands in place of a board."""
+    profile = result.setting.profile
+    if profile is None:
+        return NOT_STATED
+    return f"{profile.energy_source}, in full in cells.json: {result.cell.board}"
 
 
 def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:

@@ -12,14 +12,18 @@ import numpy as np
 import pytest
 
 import cli
+from campaigns.design.settings import Setting
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.records import Repetition
 from campaigns.keeping.results import read_campaign
+from devices.operation import OpSpec
 from devices.profile import Interval
 from devices.results import Results
+from plots.report.details import facts_of
 from plots.report.figures import figures_of
 from plots.report.summaries import prediction_table, problems_of
 from tests.support.campaigns import add_failure, campaign_with_replays
+from tests.support.graphs.profiles import made_up_profile
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>\x00\x1b[31m"
 
@@ -189,6 +193,14 @@ def test_one_repetition_gives_no_interval(campaign: CampaignDirectory) -> None:
     figure = figures_of(replace(result, repetitions=result.repetitions[:1]), 1, 1).measured_time
     assert figure is not None
     assert figure.interval.low == figure.interval.high
+
+
+def test_a_measured_profile_is_not_called_published(campaign: CampaignDirectory) -> None:
+    result = read_campaign(campaign.path).cells[0]
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)], "measured")
+    setting = Setting(board="bench", tags=(), profile=profile)
+    facts = dict(facts_of(figures_of(replace(result, setting=setting), 1, columns=1)))
+    assert facts["profile"] == "measured, in full in cells.json: local"
 
 
 def test_another_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
