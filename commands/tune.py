@@ -21,6 +21,7 @@ from commands.arguments import (
 )
 from commands.command import Command
 from commands.console import Console
+from commands.wording import NO_SOURCE
 from devices.documents.readable import si
 from devices.errors import ExitCode, InputError
 from devices.results import Results
@@ -215,7 +216,9 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
     for done in found.rounds:
         report = done.report
         time_s = report.time_s
-        energy = si(report.energy_j.measured.median, "J") if report.energy_j else "–"
+        energy = "–"
+        if done.measured_j is not None:
+            energy = f"{si(done.measured_j, 'J')} ({done.energy_source or NO_SOURCE})"
         rows.append(
             [
                 f"{done.number}{' (best)' if done is found.best else ''}",
@@ -234,9 +237,10 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
             f" {si(best.measured_s, 's')}"
         )
     if left_out := [str(done.number) for done in found.rounds if not _competes(found, done)]:
+        source = best.energy_source or NO_SOURCE
         console.say(
-            f"the best is the one with the least energy ({best.energy_source}); rounds that have no"
-            f" such joules or missed the deadline were not compared: {', '.join(left_out)}"
+            f"the best is the one with the least energy ({source}); rounds that have no such"
+            f" joules or missed the deadline were not compared: {', '.join(left_out)}"
         )
     if found.converged:
         console.result(
@@ -265,6 +269,8 @@ def _document(found: Tuned, directory: Path) -> dict[str, object]:
         "rounds": [
             {
                 "run": str(done.run.directory),
+                "predicted_energy_source": done.report.predicted_energy_source,
+                "measured_energy_source": done.report.measured_energy_source,
                 "time_s": done.report.time_s.model_dump(mode="json", exclude_none=True),
                 "energy_j": done.report.energy_j
                 and done.report.energy_j.model_dump(mode="json", exclude_none=True),

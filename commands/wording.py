@@ -14,6 +14,10 @@ COMPILING = "compiling "
 """Beginning of dozens of activities, of which only the last is worth a line."""
 
 
+NO_SOURCE = "source not stated"
+"""Words for the source of joules that no file states."""
+
+
 WITHOUT_ADDRESSES = (
     "baselines count RAM as a sum of bytes, as published (DTR and Coop choose addresses); every"
     " schedule of this solver has addresses in one arena"

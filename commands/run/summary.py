@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commands.console import Console
-from commands.wording import lifetime
+from commands.wording import NO_SOURCE, lifetime
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.plan import ExecutionPlan
@@ -82,7 +82,7 @@ def _totals(report: ReplayReport) -> Iterator[list[str]]:
     yield _row("time a step", report.time_s, "s")
     if report.energy_j is not None:
         sources = (report.predicted_energy_source, report.measured_energy_source)
-        words = " / ".join(source or "source not stated" for source in sources)
+        words = " / ".join(source or NO_SOURCE for source in sources)
         yield _row(f"energy a step ({words})", report.energy_j, "J")
     memory = report.memory
     yield ["arena", *_bytes(memory.arena_bytes, memory.touched_bytes)]

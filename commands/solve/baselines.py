@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
-from commands.wording import WITHOUT_ADDRESSES
+from commands.wording import NO_SOURCE, WITHOUT_ADDRESSES
 from devices.documents.readable import si, size
+from devices.profile import EnergySource
 from solver.baselines.comparison import ComparedBaseline, compare_with_baselines
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -25,14 +26,16 @@ def show_baselines(
         graph, schedule, limit, lambda name: console.say(f"baseline {name}")
     )
     ours = comparison.ours
-    table = [["method", "energy", "", "time", "peak of RAM", "fragmentation", ""]]
+    source = graph.energy_source
+    energy = f"energy ({source or NO_SOURCE})"
+    table = [["method", energy, "", "time", "peak of RAM", "fragmentation", ""]]
     if ours is not None:
         table.append(["this schedule", *_figures(ours, None), "", schedule.status])
     table += [_row(baseline, ours) for baseline in comparison.baselines]
     console.result("")
     console.table(table, right=(1, 2, 3, 4, 5))
     console.result(WITHOUT_ADDRESSES)
-    return [_as_data(baseline) for baseline in comparison.baselines]
+    return [_as_data(baseline, source) for baseline in comparison.baselines]
 
 
 def _row(baseline: ComparedBaseline, ours: Replay | None) -> list[str]:
@@ -50,7 +53,7 @@ def _figures(played: Replay, ours: Replay | None) -> list[str]:
     return [si(played.energy_j, "J"), more, si(played.time_s, "s"), size(played.peak_bytes)]
 
 
-def _as_data(baseline: ComparedBaseline) -> dict[str, Any]:
+def _as_data(baseline: ComparedBaseline, source: EnergySource | None) -> dict[str, Any]:
     result, played = baseline.result, baseline.played
     data: dict[str, Any] = {
         "name": baseline.name,
@@ -60,6 +63,7 @@ def _as_data(baseline: ComparedBaseline) -> dict[str, Any]:
     if played is not None:
         data |= {
             "energy_j": played.energy_j,
+            "energy_source": source,
             "time_s": played.time_s,
             "peak_bytes": played.peak_bytes,
             "bytes_written_to_storage": played.bytes_written_to_storage,

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from commands.console import Console
+from commands.wording import NO_SOURCE
 from devices.documents.readable import si, size
 from solver.problem.schedule import Budget, Schedule
 from solver.requests.choice import bound_of_all_j
@@ -25,7 +26,8 @@ def show_comparison(
     they differ; ``bound_of_all_j`` is what no schedule of any way undercuts.
     """
     rows = [["parts of the batch", "slices", "codecs", "status"]]
-    rows[0] += ["energy a step", "time a step", "peak RAM"]
+    sources = dict.fromkeys(subject.graph.energy_source or NO_SOURCE for subject in subjects)
+    rows[0] += [f"energy a step ({', '.join(sources)})", "time a step", "peak RAM"]
     ways: list[dict[str, Any]] = []
     for subject, schedule in zip(subjects, found, strict=False):
         parts, slices = subject.parts, subject.slices
@@ -41,10 +43,19 @@ def show_comparison(
                 "–" if peak is None else size(peak),
             ]
         )
-        figures = {"status": schedule.status, "energy_j": energy_j, "time_s": time_s}
+        energy = {"energy_j": energy_j, "energy_source": schedule.energy_source}
         of_slices = {} if slices is None else {"slices": slices.stated}
         of_codecs = {"codecs": True} if subject.codecs else {}
-        ways.append({"parts": parts, **of_slices, **of_codecs, **figures})
+        ways.append(
+            {
+                "parts": parts,
+                **of_slices,
+                **of_codecs,
+                "status": schedule.status,
+                **energy,
+                "time_s": time_s,
+            }
+        )
     console.table(rows, right=(0, 1, 4, 5, 6))
     bound_j = bound_of_all_j(subjects, found, budget)
     if not 0 < bound_j < inf:

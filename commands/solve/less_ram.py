@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
+from commands.wording import NO_SOURCE
 from devices.documents.readable import si, size, time_words
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
@@ -55,7 +56,7 @@ def show_less_ram(
             ram,
         )
     rows = found.rows
-    source = schedule.energy_source or "source not stated"
+    source = schedule.energy_source or NO_SOURCE
     head = ["RAM", "of the peak", f"energy a step ({source})", "more energy"]
     table = [[*head, time_words(source, "time a step"), "proven gap"]]
     table += [_row(row, kept) for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commands.console import Console
-from commands.wording import WITHOUT_ADDRESSES
+from commands.wording import NO_SOURCE, WITHOUT_ADDRESSES
 from devices.documents.readable import si, size, smallest_ram_words, time_words
 from solver.sweep.directory import SweepSubject
 from solver.sweep.record import SweepRow
@@ -19,7 +19,7 @@ def summarise(
     baselines: Sequence[SweepRow],
 ) -> None:
     """Print the points ``solved`` of a subject's grid, beside the runs of ``baselines``."""
-    source = subject.graph.energy_source or "source not stated"
+    source = subject.graph.energy_source or NO_SOURCE
     kept = solved[0]
     console.result(
         f"{subject.graph.name}: unconstrained {size(kept.unconstrained_peak_bytes)},"

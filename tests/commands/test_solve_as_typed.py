@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -358,3 +359,24 @@ def test_the_life_of_the_storage_is_stated_if_its_endurance_is_known(
         years = 3000 * 10**9 / wear["written_bytes_per_step"] / 1000 / 365.25
         assert wear["years"] == pytest.approx(years)
         assert f"; at 1000 steps a day it lasts at most {years:.3g} years" in line
+
+
+@pytest.mark.slow
+def test_tables_beside_the_summary_state_the_source_of_their_joules(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = (
+        "solve",
+        "--profile",
+        "m4",
+        "--model",
+        "linear",
+        "--batch",
+        "2",
+        "--ram-budget",
+        "100%",
+    )
+    assert run(*words, *ANY_GAP, "--accumulate", "auto", "--baselines", "--time-limit", "20") == 0
+    shown = capsys.readouterr().out
+    assert "energy a step (published)  time a step" in shown
+    assert re.search(r"method +energy \(published\)", shown)
