@@ -119,12 +119,15 @@ def _watched(
     trials: Path,
     console: Console,
 ) -> DeviceProfile:
-    """Watch the training step of every network, as far as the interrupted run has not."""
+    """Watch the training step of every network, as far as the interrupted run has not.
+
+    Each has an equal share of the bytes that may be written to storage.
+    """
     from commands.wording import COMPILING
     from profiler.run.trials import RunDirectory
     from replay.costs.measuring import watched
 
-    budget_bytes = options.measuring.storage_budget_bytes
+    budget_bytes = options.measuring.storage_budget_bytes // len(networks)
     for network in networks:
         with console.status() as status:
 

@@ -1,4 +1,4 @@
-"""What ``tune`` announces and prints; rounds are made up."""
+"""What ``profile`` and ``tune`` announce, write and print; measurements are made up."""
 
 from __future__ import annotations
 
@@ -10,15 +10,51 @@ from typing import Any
 import pytest
 
 import cli
+from devices.errors import InputError
 from devices.operation import OpSpec
+from devices.profile import DeviceProfile
 from replay.costs.tune import Round, Tuned
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.replays import measured_step, paged_chain, report_of
 
+MIB = 1 << 20
 GRAPH, SCHEDULE = paged_chain()
-PROFILE = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+PART = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+
+
+# --- profile --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run the command; the operations of networks are measured at once."""
+    monkeypatch.setattr("profiler.run.run.profile_device", lambda *_: PART)
+    device = ("--device", "local", "--results", str(tmp_path))
+    return lambda *words: cli.main(["profile", *device, *words])
+
+
+def test_the_steps_of_all_networks_share_the_bytes_that_may_be_written(
+    profile: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares: list[int] = []
+
+    def watched(*_: Any, storage_budget_bytes: int, **__: Any) -> DeviceProfile:
+        shares.append(storage_budget_bytes)
+        if len(shares) == 2:
+            raise InputError("both were watched")
+        return PART
+
+    monkeypatch.setattr("replay.costs.measuring.watched", watched)
+    words = ("--model", "linear", "--model", "dscnn", "--storage-budget-mib", "64")
+    assert profile(*words) == 2
+    assert "write at most 64.00 MiB more" in capsys.readouterr().err
+    assert sum(shares) <= 64 * MIB
+
+
+# --- tune -----------------------------------------------------------------------------------------
+
 WORDS = ("tune", "--device", "local", "--profile", "m4", "--model", "linear")
 
 
@@ -26,7 +62,7 @@ def a_round(number: int, power_w: float | None, source: str) -> Round:
     step = measured_step(expected_step(GRAPH, SCHEDULE), power_w=power_w)
     report = report_of(GRAPH, SCHEDULE, [step])
     report = report.model_copy(update={"measured_energy_source": source})
-    return Round(number, StoredRun(Path(f"round-{number}"), report, SCHEDULE, GRAPH), PROFILE)
+    return Round(number, StoredRun(Path(f"round-{number}"), report, SCHEDULE, GRAPH), PART)
 
 
 @pytest.fixture
