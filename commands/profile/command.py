@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from commands.command import Command
-from commands.console import Console, Status
+from commands.console import Console, Progress, Status
 from commands.profile.options import MeasureOptions, RefineOptions, add_options, options_of
 from devices.errors import ExitCode
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from devices.description import DeviceDescription
     from devices.profile import DeviceProfile, ProfiledNetwork
+    from profiler.run.run import OnProgress, ProgressEvent
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
@@ -40,7 +41,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
-    from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+    from profiler.run.run import choose_run_directory, profile_device
     from profiler.run.trials import RunDirectory
     from replay.costs.general import Sweep
     from replay.lowering.lowering import unscheduled
@@ -81,26 +82,29 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         if options.additivity:
             RunDirectory(trials).begin_watching()
         with console.progress("connecting") as progress:
-
-            def show(event: ProgressEvent) -> None:
-                left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
-                progress.show(event.activity, event.fraction, left)
-
             finished = None if sweep is None else RunDirectory(trials).profile()
             result = finished or profile_device(
-                description, specs, plan, measuring, trials, show, networks
+                description, specs, plan, measuring, trials, _shown_by(progress), networks
             )
+        # A part of a profile is better than none, and does not replace a whole one.
+        is_first = not out.exists()
+        if is_first:
             write_atomically(out, dump_yaml(result))
+        try:
             if sweep is not None:
-                result = sweep.measure(result, show)
-                write_atomically(out, dump_yaml(result))
-        if options.additivity:
-            try:
+                with console.progress("measuring shapes of every kind") as progress:
+                    result = sweep.measure(result, _shown_by(progress))
+            if options.additivity:
                 result = _watched(options, description, networks, result, trials, console)
-            except KeyboardInterrupt:
-                console.say(f"{out}: kept, without the costs of ops in their places of the step")
-                raise
-            write_atomically(out, dump_yaml(result))
+        except BaseException:
+            console.say(
+                f"{out}: kept, with the costs of operations by themselves only"
+                if is_first
+                else f"{out}: unchanged; what was measured is kept in {trials}"
+            )
+            raise
+        write_atomically(out, dump_yaml(result))
+        if options.additivity:
             RunDirectory(trials).end_watching()
         if sweep is not None:
             sweep.finish(result)
@@ -109,6 +113,14 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     summarise(console, result)
     console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
     return ExitCode.DONE
+
+
+def _shown_by(progress: Progress) -> OnProgress:
+    def show(event: ProgressEvent) -> None:
+        left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
+        progress.show(event.activity, event.fraction, left)
+
+    return show
 
 
 def _watched(

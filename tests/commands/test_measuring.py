@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import cli
-from devices.errors import InputError
+from devices.documents.document import dump_yaml, read_yaml
+from devices.errors import BoardUnreachable, InputError
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile
 from replay.costs.tune import Round, Tuned
@@ -21,7 +22,8 @@ from tests.support.onboard.replays import measured_step, paged_chain, report_of
 
 MIB = 1 << 20
 GRAPH, SCHEDULE = paged_chain()
-PART = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
+PART, WHOLE = made_up_profile([RELU]), made_up_profile([RELU, ADD])
 
 
 # --- profile --------------------------------------------------------------------------------------
@@ -51,6 +53,29 @@ def test_the_steps_of_all_networks_share_the_bytes_that_may_be_written(
     assert profile(*words) == 2
     assert "write at most 64.00 MiB more" in capsys.readouterr().err
     assert sum(shares) <= 64 * MIB
+
+
+def test_a_whole_profile_is_not_replaced_by_a_part_of_the_next_one(
+    profile: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "profiles" / "local.yaml"
+    out.parent.mkdir()
+    out.write_text(dump_yaml(WHOLE))
+
+    def lost(*_: Any) -> DeviceProfile:
+        raise BoardUnreachable("local: does not answer")
+
+    monkeypatch.setattr("replay.costs.general.Sweep.measure", lost)
+    words = ("--model", "linear", "--no-additivity", "--general", "1")
+    assert profile(*words) == 3
+    assert read_yaml(out, DeviceProfile) == WHOLE
+    assert f"{out}: unchanged; what was measured is kept in " in capsys.readouterr().err
+    out.unlink()
+    assert profile(*words) == 3
+    assert read_yaml(out, DeviceProfile) == PART
 
 
 # --- tune -----------------------------------------------------------------------------------------
