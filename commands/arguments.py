@@ -12,6 +12,7 @@ from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from networks.rates import RateSchedule
+from profiler.run.options import ProfileOptions
 from solver.options import Coverage, SolverOptions
 from solver.requests.request import DEFAULT_MODEL, DEFAULT_OPTIMIZER, CodecWord, ProfiledModel
 
@@ -61,6 +62,18 @@ def add_device(parser: ArgumentParser) -> None:
         "--device",
         required=True,
         help="a board of the catalogue by name, or the path of a device description",
+    )
+
+
+def add_storage_budget(parser: ArgumentParser) -> None:
+    """Add ``--storage-budget-mib``, the limit of what measuring may write to storage."""
+    default = ProfileOptions.storage_budget_bytes >> 20
+    parser.add_argument(
+        "--storage-budget-mib",
+        type=count,
+        default=default,
+        metavar="MIB",
+        help=f"most MiB written to storage by measuring ({default})",
     )
 
 

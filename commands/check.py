@@ -6,7 +6,14 @@ from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from commands.arguments import add_device, add_json, add_results, count, positive
+from commands.arguments import (
+    add_device,
+    add_json,
+    add_results,
+    add_storage_budget,
+    count,
+    positive,
+)
 from commands.command import Command
 from commands.console import Console, Status
 from devices.errors import ExitCode, MeasurementInvalid
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
-    from devices.profile import DeviceProfile
+    from devices.profile import DeviceProfile, StepCosts
     from profiler.run.options import ProfileOptions
     from profiler.run.trials import RunDirectory
     from replay.costs.check import CheckReport
@@ -33,23 +40,30 @@ _SEED = 1001
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What to check: a board's profile, in ``blocks`` sittings, within ``time_limit_s`` if any."""
+    """What to check: a board's profile, in ``blocks`` sittings, within ``time_limit_s`` if any.
+
+    Watched steps may write ``storage_budget_bytes`` to storage, all together.
+    """
 
     device: str
     profile: str | None
     blocks: int
     time_limit_s: float | None
+    storage_budget_bytes: int
+    dry_run: bool
     results: Results
 
     @classmethod
     def of(cls, namespace: Namespace) -> CheckOptions:
         """Options as read from the command line."""
         return cls(
-            namespace.device,
-            namespace.profile,
-            namespace.blocks,
-            namespace.time_limit,
-            namespace.results,
+            device=namespace.device,
+            profile=namespace.profile,
+            blocks=namespace.blocks,
+            time_limit_s=namespace.time_limit,
+            storage_budget_bytes=namespace.storage_budget_mib << 20,
+            dry_run=namespace.dry_run,
+            results=namespace.results,
         )
 
 
@@ -71,6 +85,12 @@ def _add_options(parser: ArgumentParser) -> None:
         help="measure only as many operations as this allows, some of every kind, and watch no"
         " training step (all operations, and every step that the profile watched)",
     )
+    add_storage_budget(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what would be measured, without touching the board",
+    )
 
 
 def check(options: CheckOptions, console: Console) -> int:
@@ -91,6 +111,10 @@ def check(options: CheckOptions, console: Console) -> int:
     description = load_description(options.device)
     profile = resolve_profile(options.profile or description.name, options.results.profiles)
     specs = _chosen(options, description, profile)
+    watched = profile.step_costs if options.time_limit_s is None else ()
+    _announce(options, description, profile, specs, watched, console)
+    if options.dry_run:
+        return ExitCode.DONE
     with alone_with(description):
         build = measured_build(profile)
         again = description.with_matmul(build.matmul)
@@ -98,12 +122,12 @@ def check(options: CheckOptions, console: Console) -> int:
         # Interrupted, the same check goes on.
         path = choose_run_directory((options.results.runs,), again, specs, None, measuring)
         trials = RunDirectory(path)
-        watches = options.time_limit_s is None and bool(profile.step_costs)
-        if watches:
+        if watched:
             trials.begin_watching()
         groups = [_operations(again, profile, specs, measuring, trials, console)]
-        if watches:
-            groups += _places(description, profile, trials.watching, console)
+        if watched:
+            share_bytes = options.storage_budget_bytes // len(watched)
+            groups += _places(description, profile, share_bytes, trials.watching, console)
             trials.end_watching()
     now = datetime.now(UTC)
     unchecked = len(profile.operations) - len(specs)
@@ -127,6 +151,38 @@ def check(options: CheckOptions, console: Console) -> int:
         " more --blocks"
     )
     return ExitCode.MEASUREMENT_INVALID
+
+
+def _announce(
+    options: CheckOptions,
+    description: DeviceDescription,
+    profile: DeviceProfile,
+    specs: Sequence[OpSpec],
+    watched: Sequence[StepCosts],
+    console: Console,
+) -> None:
+    """Print what will be measured again, and what that may write to storage."""
+    from commands.wording import written_to_storage
+    from replay.costs.ways import can_page
+
+    pages = watched and can_page(description, profile)
+    written_bytes = options.storage_budget_bytes if pages else 0
+    networks = [costs.network.model for costs in watched]
+    steps = f", and the step of {' and of '.join(networks)} is watched again" if networks else ""
+    console.say(
+        f"{description.name}: {len(specs)} of {len(profile.operations)} operations are measured"
+        f" again in {options.blocks} blocks{steps}; {written_to_storage(written_bytes)}"
+    )
+    if options.dry_run:
+        console.document(
+            {
+                "device": description.name,
+                "operations": [spec.key for spec in specs],
+                "blocks": options.blocks,
+                "watched": networks,
+                "most_written_bytes": written_bytes,
+            }
+        )
 
 
 def _chosen(
@@ -180,9 +236,16 @@ def _operations(
 
 
 def _places(
-    description: DeviceDescription, profile: DeviceProfile, directory: Path, console: Console
+    description: DeviceDescription,
+    profile: DeviceProfile,
+    share_bytes: int,
+    directory: Path,
+    console: Console,
 ) -> list[CheckedGroup]:
-    """Watch again the training steps that the profile watched, with other data."""
+    """Watch again the training steps that the profile watched, with other data.
+
+    Each may write ``share_bytes`` to storage.
+    """
     from commands.wording import COMPILING
     from replay.costs.check import place_figures
     from replay.costs.watch import watch_step
@@ -200,6 +263,7 @@ def _places(
                 network,
                 profile,
                 progress,
+                storage_budget_bytes=share_bytes,
                 first_seed=_SEED,
                 directory=directory,
                 counts_zeros=False,

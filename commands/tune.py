@@ -14,6 +14,7 @@ from commands.arguments import (
     add_json,
     add_network_of_profile,
     add_results,
+    add_storage_budget,
     count,
     positive,
     profiled_model,
@@ -28,7 +29,9 @@ from devices.results import Results
 from solver.requests.request import ProfiledModel, RequestedBudget
 
 if TYPE_CHECKING:
+    from devices.profile import DeviceProfile
     from devices.replay import ReplayReport
+    from replay.costs.request import Request
     from replay.costs.tune import Round, Tuned
 
 _ROUNDS, _STEPS, _TIME_LIMIT_S = 4, 10, 60.0
@@ -36,7 +39,10 @@ _ROUNDS, _STEPS, _TIME_LIMIT_S = 4, 10, 60.0
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What to tune, on which board, and for how long."""
+    """What to tune, on which board, and for how long.
+
+    Watching the step before the rounds may write ``storage_budget_bytes`` to storage.
+    """
 
     device: str
     source: ProfiledModel
@@ -44,6 +50,8 @@ class TuneOptions:
     rounds: int
     steps: int
     time_limit_s: float
+    storage_budget_bytes: int
+    dry_run: bool
     out: Path | None
     results: Results
 
@@ -75,6 +83,8 @@ class TuneOptions:
             rounds=namespace.rounds,
             steps=namespace.steps,
             time_limit_s=namespace.time_limit,
+            storage_budget_bytes=namespace.storage_budget_mib << 20,
+            dry_run=namespace.dry_run,
             out=namespace.out,
             results=namespace.results,
         )
@@ -120,6 +130,12 @@ def _add_options(parser: ArgumentParser) -> None:
         default=_TIME_LIMIT_S,
         metavar="SECONDS",
         help=f"limit of each search ({_TIME_LIMIT_S:g})",
+    )
+    add_storage_budget(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what would be done, without touching the board",
     )
     parser.add_argument(
         "--out",
@@ -177,9 +193,13 @@ def tune(options: TuneOptions, console: Console) -> int:
         solver=SolverOptions(time_limit_s=options.time_limit_s, threads=os.cpu_count() or 1),
         rounds=options.rounds,
         steps=options.steps,
+        storage_budget_bytes=options.storage_budget_bytes,
     )
     stem = f"{description.name}-{file_stem(graph.name)}-{budget.ram_bytes}"
     directory = options.out or options.results.tuned / stem
+    _announce(options, request, profile, directory, console)
+    if options.dry_run:
+        return ExitCode.DONE
     with sole_user(directory), alone_with(description), console.status() as status:
 
         def progress(what: str) -> None:
@@ -195,6 +215,41 @@ def tune(options: TuneOptions, console: Console) -> int:
         f"\nschedule  {best_file(directory)}\nprofile   {found.rounds[-1].corrected_file}"
     )
     return ExitCode.DONE
+
+
+def _announce(
+    options: TuneOptions,
+    request: Request,
+    profile: DeviceProfile,
+    directory: Path,
+    console: Console,
+) -> None:
+    """Print what will be done, and what that may write to storage."""
+    from commands.wording import written_to_storage
+    from replay.costs.tune import watches_first
+    from replay.costs.ways import can_page
+
+    pages = can_page(request.description, profile)
+    watches = watches_first(request, profile, directory)
+    written_bytes = options.storage_budget_bytes if watches and pages else 0
+    before = "the step is watched first, " if watches else ""
+    rounds_page = pages and request.budget.paging
+    console.say(
+        f"{request.description.name}: {before}{written_to_storage(written_bytes)}; then at most"
+        f" {request.rounds} rounds each run their schedule for about {2 * request.steps} steps"
+        + (", which write what it pages out" if rounds_page else "")
+    )
+    if options.dry_run:
+        console.document(
+            {
+                "device": request.description.name,
+                "watches": watches,
+                "most_written_bytes_of_watching": written_bytes,
+                "rounds": request.rounds,
+                "steps_of_a_round": request.steps,
+                "directory": str(directory),
+            }
+        )
 
 
 def _sentence(done: Round) -> str:

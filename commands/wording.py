@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from devices.documents.readable import size
+
 if TYPE_CHECKING:
     from commands.console import Console
     from devices.wear import Wear
@@ -37,6 +39,15 @@ def lifetime(wear: Wear) -> str:
         bound = "at most " if wear.at_most else ""
         lasts = f"; at {wear.steps_per_day:g} steps a day it lasts {bound}{wear.years:.3g} years"
     return lasts + (f" ({wear.reason})" if wear.reason else "")
+
+
+def written_to_storage(most_bytes: int) -> str:
+    """What measuring writes to storage, as the end of a sentence."""
+    return (
+        f"at most {size(most_bytes)} is written to storage"
+        if most_bytes
+        else ("nothing is written to storage")
+    )
 
 
 def say_remark(console: Console, step: TrainingStep) -> None:

@@ -209,6 +209,7 @@ def _refined(
         SolverOptions(time_limit_s=question.limit_s),
         _TUNING_ROUNDS,
         question.steps,
+        question.profiling.storage_budget_bytes,
     )
     with tempfile.TemporaryDirectory() as directory:
         tuned = tune(request, known.profile, Path(directory), progress, lambda _round: None)

@@ -13,6 +13,7 @@ from commands.arguments import (
     add_json,
     add_network,
     add_results,
+    add_storage_budget,
     count,
     positive,
     seed,
@@ -208,11 +209,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-storage", action="store_true", help="do not measure storage; write nothing to it"
     )
-    parser.add_argument(
-        "--storage-budget-mib",
-        type=count,
-        help=f"most MiB written to storage ({_MEASURING['storage_budget_mib']})",
-    )
+    add_storage_budget(parser)
     parser.add_argument(
         "--overwrite-raw-flash",
         action="store_true",

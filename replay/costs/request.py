@@ -38,6 +38,8 @@ class Request:
         solver: options of each search.
         rounds: most rounds.
         steps: steps of each run.
+        storage_budget_bytes: most bytes that watching the step, before the first round, may write
+            to storage.
     """
 
     description: DeviceDescription
@@ -47,6 +49,7 @@ class Request:
     solver: SolverOptions
     rounds: int
     steps: int
+    storage_budget_bytes: int
 
 
 class StoredRequest(StrictModel):

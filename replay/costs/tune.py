@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_yaml, read_yaml, write_atomically
+from devices.documents.readable import size
 from devices.errors import (
     Infeasible,
     InputError,
@@ -207,6 +208,15 @@ def best_file(directory: Path) -> Path:
     return directory / _BEST
 
 
+def watches_first(request: Request, profile: DeviceProfile, directory: Path) -> bool:
+    """Whether the step will be watched before the next round."""
+    return not (directory / _START).exists() and not _is_watched(request, profile)
+
+
+def _is_watched(request: Request, profile: DeviceProfile) -> bool:
+    return any(costs.network == request.network for costs in profile.step_costs)
+
+
 def _start(
     request: Request, profile: DeviceProfile, directory: Path, progress: Callable[[str], None]
 ) -> DeviceProfile:
@@ -229,10 +239,17 @@ def _start(
             )
         return begun
     keep_request(directory, request)
-    if not any(costs.network == request.network for costs in profile.step_costs):
+    if not _is_watched(request, profile):
         kept = directory / _WATCHING
         kept.mkdir(parents=True, exist_ok=True)
-        costs = watch_step(request.description, request.network, profile, progress, directory=kept)
+        costs = watch_step(
+            request.description,
+            request.network,
+            profile,
+            progress,
+            storage_budget_bytes=request.storage_budget_bytes,
+            directory=kept,
+        )
         profile = with_step_costs(profile, costs)
     write_atomically(file, dump_yaml(profile))
     shutil.rmtree(directory / _WATCHING, ignore_errors=True)
@@ -299,12 +316,21 @@ def _round(
     """Run a schedule, correct the costs, and keep everything."""
     from replay.expectation import expected_step
     from replay.run_report import STEPS_PER_DAY, run_report
-    from replay.runs import Subject, replay_schedule, training_on
+    from replay.runs import (
+        Subject,
+        planned_execution,
+        replay_schedule,
+        training_on,
+        written_bytes_a_step,
+    )
 
     own = _directory(directory, number)
     subject = Subject(request.description, request.step, graph, schedule)
     expected = expected_step(graph, schedule)
     training = training_on(request.step, None, request.steps, seed=number)
+    written_bytes = written_bytes_a_step(planned_execution(subject), request.description)
+    if written_bytes:
+        progress(f"round {number}: each step writes {size(written_bytes)} to storage")
     replayed = replay_schedule(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )

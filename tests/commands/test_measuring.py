@@ -1,4 +1,4 @@
-"""What ``profile`` and ``tune`` announce, write and print; measurements are made up."""
+"""What ``profile``, ``check`` and ``tune`` announce, write and print; measurements are made up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cli
 from devices.documents.document import dump_yaml, read_yaml
 from devices.errors import BoardUnreachable, InputError
 from devices.operation import OpSpec
-from devices.profile import DeviceProfile
+from devices.profile import Build, DeviceProfile, ProfiledNetwork, StepCosts
 from replay.costs.tune import Round, Tuned
 from replay.directory import StoredRun
 from replay.expectation import expected_step
@@ -78,6 +78,58 @@ def test_a_whole_profile_is_not_replaced_by_a_part_of_the_next_one(
     assert read_yaml(out, DeviceProfile) == PART
 
 
+# --- check ----------------------------------------------------------------------------------------
+
+CHECK = ("check", "--device", "local", "--profile", "measured.yaml")
+
+
+def watched(model: str) -> StepCosts:
+    network = ProfiledNetwork(model=model, batch=1, optimizer="sgd")
+    return StepCosts(network=network, sittings=(), correlation=0.0, places=())
+
+
+@pytest.fixture
+def twice_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of which the steps of two networks were watched, in the current directory."""
+    monkeypatch.chdir(tmp_path)
+    build = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
+    profile = WHOLE.changed(step_costs=[watched("one"), watched("two")], build=build)
+    Path("measured.yaml").write_text(dump_yaml(profile))
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_check_shares_the_bytes_that_may_be_written_and_announces_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shares: list[int] = []
+
+    def watch_step(*_: Any, storage_budget_bytes: int, **__: Any) -> StepCosts:
+        shares.append(storage_budget_bytes)
+        if len(shares) == 2:
+            raise InputError("both were watched")
+        return watched("one")
+
+    monkeypatch.setattr("commands.check._operations", lambda *_: None)
+    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: None)
+    monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
+    assert cli.main([*CHECK, "--storage-budget-mib", "64"]) == 2
+    said = capsys.readouterr().err
+    assert "the step of one and of two is watched again; at most 64.00 MiB is written to" in said
+    assert sum(shares) <= 64 * MIB
+
+
+@pytest.mark.usefixtures("twice_watched")
+@pytest.mark.parametrize(("words", "most"), [((), 256 * MIB), (("--time-limit", "10"), 0)])
+def test_a_dry_check_only_says_what_it_would_measure_and_write(
+    words: Sequence[str], most: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*CHECK, "--dry-run", "--json", *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["most_written_bytes"] == most
+    assert set(document["operations"]) == {RELU.key, ADD.key}
+    assert not Path("results").exists()
+
+
 # --- tune -----------------------------------------------------------------------------------------
 
 WORDS = ("tune", "--device", "local", "--profile", "m4", "--model", "linear")
@@ -121,3 +173,29 @@ def test_joules_of_rounds_state_their_source(tune: Any, capsys: pytest.CaptureFi
     document = json.loads(capsys.readouterr().out)
     sources = [each["measured_energy_source"] for each in document["rounds"]]
     assert sources == ["estimated", "measured", "measured"]
+
+
+def test_a_dry_tune_only_says_what_it_would_write(
+    tune: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune((), "--dry-run", "--json", "--rounds", "3", "--storage-budget-mib", "64") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["watches"], document["rounds"]) == (True, 3)
+    assert document["most_written_bytes_of_watching"] == 64 * MIB
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("share_mib", [1, 64])
+def test_watching_before_the_rounds_writes_no_more_than_was_announced(
+    share_mib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shares: list[int] = []
+
+    def watch_step(*_: Any, storage_budget_bytes: int, **__: Any) -> StepCosts:
+        shares.append(storage_budget_bytes)
+        raise InputError("it was watched")
+
+    monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
+    words = ("--results", str(tmp_path), "--storage-budget-mib", str(share_mib))
+    assert cli.main([*WORDS, *words]) == 2
+    assert shares == [share_mib * MIB]

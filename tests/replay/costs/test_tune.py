@@ -134,6 +134,7 @@ def request(**changes: Any) -> Request:
         solver=SolverOptions(time_limit_s=1.0),
         rounds=2,
         steps=3,
+        storage_budget_bytes=1 << 20,
     )
     return replace(asked, **changes)
 
