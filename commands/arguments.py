@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -194,32 +194,42 @@ def add_home(parser: ArgumentParser) -> None:
     )
 
 
-def require_no_options_of_model(namespace: Namespace) -> None:
+_STATED_BY_GRAPH: Mapping[str, str] = {
+    "model": "is that of one network",
+    "batch": "is that of one batch",
+    "optimizer": "states how parameters are updated",
+    "loss": "has the loss in it",
+    "train": "states which parameters are trained",
+    "lora": "has the adapters in it",
+    "accumulate": "is that of one way to take the batch",
+    "slices": "states the parts of its weights",
+    "codecs": "states what the backward pass reads",
+    "parameters_in": "states the home of its tensors",
+    "strict": "states the cost of every operation",
+}
+"""Options that state how a step is taken, and why a costed graph excludes them."""
+
+
+def require_no_options_of_model(namespace: Namespace, **defaults: object) -> None:
     """Reject options that state how a step is taken together with ``--graph``.
+
+    Args:
+        namespace: The parsed options.
+        defaults: Values that options have unless they are given, where these are not None.
 
     Raises:
         InputError: One of them and ``--graph`` are given.
     """
-    if namespace.graph is not None and namespace.accumulate not in (None, [1]):
-        raise InputError(
-            "--accumulate cannot be used with --graph: the costed graph is that of one way to take"
-            " the batch; leave --accumulate out"
-        )
-    if namespace.graph is not None and namespace.slices is not None:
-        raise InputError(
-            "--slices cannot be used with --graph: the costed graph states the parts of its"
-            " weights; leave --slices out"
-        )
-    if namespace.graph is not None and namespace.codecs is not None:
-        raise InputError(
-            "--codecs cannot be used with --graph: the costed graph states what the backward pass"
-            " reads; leave --codecs out"
-        )
-    if namespace.graph is not None and namespace.parameters_in != "ram":
-        raise InputError(
-            "--parameters-in cannot be used with --graph: the costed graph states the home of its"
-            " tensors; leave --parameters-in out"
-        )
+    if namespace.graph is None:
+        return
+    unless_given = {"parameters_in": "ram", "strict": False, **defaults}
+    for name, reason in _STATED_BY_GRAPH.items():
+        if getattr(namespace, name, None) not in (None, unless_given.get(name)):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(
+                f"{option} cannot be used with --graph: the costed graph {reason}; leave {option}"
+                " out"
+            )
 
 
 def add_coverage(parser: ArgumentParser) -> None:

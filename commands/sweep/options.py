@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
-from solver.requests.request import DEFAULT_MODEL
+from solver.requests.request import DEFAULT_MODEL, DEFAULT_OPTIMIZER
 
 if TYPE_CHECKING:
     from devices.quantities import Slices
@@ -74,7 +75,7 @@ class SweepOptions:
         Raises:
             InputError: Options exclude each other.
         """
-        require_no_options_of_model(namespace)
+        require_no_options_of_model(namespace, **_DEFAULTS)
         return cls(
             graphs=tuple(namespace.graph)
             if namespace.graph is not None
@@ -107,6 +108,14 @@ class SweepOptions:
         )
 
 
+# Defaults of options that a costed graph excludes.
+_DEFAULTS: Mapping[str, object] = {
+    "model": [DEFAULT_MODEL],
+    "optimizer": DEFAULT_OPTIMIZER,
+    "accumulate": [1],
+}
+
+
 def _threads(namespace: Namespace) -> int:
     """Threads for each point: all cores for a single job, else one."""
     alone = namespace.scheduler is None and namespace.jobs == 1
@@ -131,7 +140,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         nargs="+",
-        default=[DEFAULT_MODEL],
+        default=_DEFAULTS["model"],
         metavar="NAME|FILE",
         help="networks to train: built in, files *.pt2 or *.onnx, or net.py:FUNCTION"
         f" ({DEFAULT_MODEL})",
@@ -141,7 +150,7 @@ def add_options(parser: ArgumentParser) -> None:
         "--accumulate",
         nargs="+",
         type=count,
-        default=[1],
+        default=_DEFAULTS["accumulate"],
         metavar="N",
         help="take the batch in N equal parts, one after the other, and add their gradients up;"
         " with several numbers, every network is solved with each of them (1)",

@@ -169,6 +169,26 @@ def test_options_that_exclude_each_other_are_refused_before_anything_is_read(
         parse(argv)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--model", "resnet8"),
+        ("--batch", "8"),
+        ("--optimizer", "adam"),
+        ("--loss", "mse"),
+        ("--train", "head"),
+        ("--lora", "4"),
+        ("--strict",),
+    ],
+)
+def test_a_costed_graph_excludes_what_it_states(words: tuple[str, ...]) -> None:
+    budgets = {"solve": "--ram-budget", "sweep": "--ram-budgets"}
+    for name, budget in budgets.items():
+        if (name, *words) != ("sweep", "--strict"):
+            with pytest.raises(InputError, match=f"{words[0]} cannot be used with --graph"):
+                parse((name, "--graph", "g.json", budget, "50%", *words))
+
+
 def test_general_shapes_are_measured_beside_a_small_network_for_ten_minutes() -> None:
     asked = options("profile", *COMMANDS["profile"], "--general")
     assert (asked.general_s, asked.models) == (600.0, ("resnet8",))
