@@ -64,6 +64,7 @@ def solve(options: SolveOptions, console: Console) -> int:
         write_atomically(options.export_graph, dump_json(graph))
         console.say(f"costed graph: {options.export_graph}")
     if options.budget is None:
+        console.say("only the graph was exported; add --ram-budget, such as 50%, to solve too")
         console.document(graph.model_dump(mode="json", by_alias=True, exclude_none=True))
         return ExitCode.DONE
     kept = replay(graph, keep_everything(graph), options.budget.covers)

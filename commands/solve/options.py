@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, get_args
@@ -62,6 +63,8 @@ class SolveOptions:
         require_no_options_of_model(namespace)
         if namespace.graph and namespace.ram_budget is None and namespace.export_graph is None:
             raise InputError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
+        if namespace.ram_budget is None and namespace.export_graph is not None:
+            _require_no_options_of_search(namespace)
         if namespace.order == "free" and namespace.formulation != "auto":
             raise InputError(
                 f"--order free cannot be used with --formulation {namespace.formulation}, which"
@@ -98,6 +101,45 @@ class SolveOptions:
             pictures=namespace.pictures,
             results=namespace.results,
             verbose=namespace.verbose,
+        )
+
+
+# Values of the options of the search unless they are given.
+_OF_SEARCH: Mapping[str, object] = {
+    "budget_covers": "all",
+    "deadline": None,
+    "gap": SolverOptions.gap,
+    "time_limit": None,
+    "threads": os.cpu_count() or 1,
+    "formulation": SolverOptions.formulation,
+    "order": SolverOptions.order,
+    "engine": SolverOptions.engine,
+    "certify": False,
+    "instantaneous_paging": False,
+    "no_addresses": False,
+    "no_paging": False,
+    "no_remat": False,
+    "draws": None,
+    "robust": False,
+    "baselines": False,
+    "out": None,
+    "pictures": None,
+}
+
+
+def _require_no_options_of_search(namespace: Namespace) -> None:
+    """Reject options of the search where only the graph is exported.
+
+    Raises:
+        InputError: One of them is given.
+    """
+    values = vars(namespace)
+    given = [name for name, default in _OF_SEARCH.items() if values[name] != default]
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(
+            f"--export-graph without --ram-budget only exports the graph, which leaves nothing for"
+            f" {names} to do; add --ram-budget, such as --ram-budget 50%, to solve too"
         )
 
 

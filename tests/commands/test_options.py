@@ -40,6 +40,8 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "models": (),
 }
 
+EXPORT = ("solve", "--profile", "m4", "--export-graph", "g.json")
+
 
 def options(name: str, *argv: str) -> Any:
     """The options value that a command line is parsed into."""
@@ -142,6 +144,11 @@ def test_incompatible_options_are_usage_errors(
     [
         (("solve", "--graph", "g.json"), "solve needs --ram-budget"),
         (("solve", *COMMANDS["solve"], "--robust"), "--robust needs --draws"),
+        (
+            (*EXPORT, "--out", "s.json", "--deadline", "1.5x", "--baselines"),
+            "nothing for --deadline, --baselines, --out to do; add --ram-budget",
+        ),
+        ((*EXPORT, "--no-paging"), "nothing for --no-paging to do; add --ram-budget"),
         (
             ("solve", *COMMANDS["solve"], "--order", "free", "--formulation", "poet"),
             "--order free cannot be used with --formulation poet",

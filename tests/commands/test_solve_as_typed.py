@@ -210,9 +210,12 @@ def test_file_in_working_directory_precedes_profile_in_results() -> None:
     assert schedule_of("digits-batch-2-on-bench").actions
 
 
-def test_exporting_the_graph_needs_no_budget() -> None:
+def test_exporting_the_graph_needs_no_budget_and_says_that_nothing_was_solved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     written(bench(LINEAR))
     assert run("solve", "--profile", "bench.yaml", "--export-graph", "graph.json") == 0
+    assert "only the graph was exported; add --ram-budget" in capsys.readouterr().err
     assert read_json(Path("graph.json"), CostedGraph).name == "linear, batch 4, on bench"
     assert not Path("results/schedules").exists()
 
