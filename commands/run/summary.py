@@ -23,6 +23,7 @@ from replay.reporting.activity_names import ActivityNames
 from replay.runs import written_bytes_a_step
 
 _SHOWN_ACTIONS = 12
+_MOST_DIGITS = 9
 
 
 def announce(
@@ -105,10 +106,14 @@ def _difference(figure: Comparison) -> str:
 
 
 def _interval(interval: Interval, unit: str) -> str:
-    middle = si(interval.median, unit)
+    """Format a median with its interval, in as many digits as tell the ends apart."""
     if interval.low == interval.high:
-        return middle
-    return f"{middle} ({si(interval.low, unit, 3)} to {si(interval.high, unit, 3)})"
+        return si(interval.median, unit)
+    for digits in range(4, _MOST_DIGITS + 1):
+        low, high = si(interval.low, unit, digits), si(interval.high, unit, digits)
+        if low != high:
+            break
+    return f"{si(interval.median, unit, digits)} ({low} to {high})"
 
 
 def _bytes(predicted: float, measured: float) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from commands.console import Console
 from commands.wording import NO_SOURCE
-from devices.documents.readable import si, size
+from devices.documents.readable import lower_bound, si, size
 from solver.problem.schedule import Budget, Schedule
 from solver.requests.choice import bound_of_all_j
 from solver.requests.subjects import SolveSubject
@@ -60,7 +60,7 @@ def show_comparison(
     bound_j = bound_of_all_j(subjects, found, budget)
     if not 0 < bound_j < inf:
         return {_difference(subjects): ways}
-    least = si(bound_j, "J")
+    least = lower_bound(bound_j, "J")
     console.result(f"proven: in none of these ways does a step need less than {least}")
     return {_difference(subjects): ways, "bound_of_all_j": bound_j}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commands.console import Console
-from devices.documents.readable import si
+from devices.documents.readable import lower_bound, si
 from solver.options import SolverOptions
 from solver.problem.schedule import DrawStatistics, Schedule, Share
 from solver.robustness.draws import CostDraws
@@ -83,7 +83,7 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
         verdict = "the schedule of least energy is written; --robust writes the best on average"
     console.result(
         f"{verdict}; proven, for the same schedules as above: none needs less than"
-        f" {si(robustness.mean_bound_j, 'J')} on average"
+        f" {lower_bound(robustness.mean_bound_j, 'J')} on average"
     )
 
 

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context
 from pathlib import Path
 
 _MOST_IN_A_WORD = 400
 
+_PREFIXES = (
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "µ"),
+    (1e-9, "n"),
+)
+
 
 def si(value: float, unit: str, digits: int = 4) -> str:
     """Format a quantity with an SI prefix: ``0.000546 J`` becomes ``546 µJ``."""
-    if value == 0:
-        return f"0 {unit}"
-    for factor, prefix in (
-        (1e9, "G"),
-        (1e6, "M"),
-        (1e3, "k"),
-        (1.0, ""),
-        (1e-3, "m"),
-        (1e-6, "µ"),
-        (1e-9, "n"),
-    ):
-        if abs(value) >= factor:
-            return f"{value / factor:.{digits}g} {prefix}{unit}"
-    return f"{value:.{digits}g} {unit}"
+    return _with_prefix(value, unit, digits, ROUND_HALF_EVEN)
+
+
+def lower_bound(value: float, unit: str, digits: int = 4) -> str:
+    """Format a proven lower bound as :func:`si` does, but rounded down, so that it still holds."""
+    return _with_prefix(value, unit, digits, ROUND_FLOOR)
+
+
+def _with_prefix(value: float, unit: str, digits: int, rounding: str) -> str:
+    rounded = _rounded(value, digits, rounding)
+    for factor, prefix in _PREFIXES:
+        if abs(rounded) >= factor:
+            # Three digits before the point are no reason for an exponent.
+            return f"{rounded / factor:.{max(digits, 3)}g} {prefix}{unit}"
+    return f"{rounded:.{digits}g} {unit}"
+
+
+def _rounded(value: float, digits: int, rounding: str) -> float:
+    # Beyond 12 digits are errors of floating point, which are not worth a step of the last digit.
+    return float(Context(prec=digits, rounding=rounding).create_decimal(f"{value:.12g}"))
 
 
 def size(size_bytes: float) -> str:
@@ -44,7 +61,7 @@ def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
 
 
 def above_least(gap: float) -> str:
-    """Format how far a figure may be above the least possible one.
+    """Format how far a figure may be above the least possible one, rounded up.
 
     Args:
         gap: The share of the figure that is above a proven bound, from 0 to 1.
@@ -52,8 +69,8 @@ def above_least(gap: float) -> str:
     if gap >= 1:
         return "without a proof of how far above the least"
     if gap >= 0.5:
-        return f"at most {1 / (1 - gap):.3g} times the least"
-    return f"at most {100 * gap / (1 - gap):.3g} % above the least"
+        return f"at most {_rounded(1 / (1 - gap), 3, ROUND_CEILING):.3g} times the least"
+    return f"at most {_rounded(100 * gap / (1 - gap), 3, ROUND_CEILING):.3g} % above the least"
 
 
 def file_failure(error: OSError) -> str:

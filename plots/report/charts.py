@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from devices.documents.readable import si, size
+from devices.documents.readable import lower_bound, si, size
 from plots.report.drawing import (
     BOTTOM,
     LEFT,
@@ -131,7 +131,7 @@ def _energy(cell: CellFigures) -> str:
     if cell.measured_energy is not None:
         words += f", as run {_figure(cell.measured_energy, 'J')}"
     if cell.bound is not None:
-        words += f", bound {si(cell.bound.interval.median, 'J')}"
+        words += f", bound {lower_bound(cell.bound.interval.median, 'J')}"
     return words
 
 

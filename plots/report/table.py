@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from campaigns.keeping.results import CellResult
-from devices.documents.readable import size
+from devices.documents.readable import lower_bound, size
 from plots.report.figures import CellFigures, Figure
 from plots.report.words import interval_words, percent
 
@@ -69,7 +69,7 @@ def columns_of(cells: Sequence[CellFigures]) -> tuple[Column, ...]:
     columns = (
         *(_factor_column(name, level) for name, level in _FACTORS if name in varying),
         Column("energy predicted", lambda each: _figure(each.predicted_energy, "J")),
-        Column("proven bound", lambda each: _figure(each.bound, "J")),
+        Column("proven bound", _bound),
         Column("gap", _gap),
         Column("energy as run", lambda each: _figure(each.measured_energy, "J")),
         Column("energy, run over predicted", lambda each: _share(each.energy_difference)),
@@ -106,6 +106,13 @@ def _figure(figure: Figure | None, unit: str) -> Entry:
     if figure is None:
         return NOTHING
     return Entry(interval_words(figure.interval, unit), figure.interval.median, figure.source)
+
+
+def _bound(cell: CellFigures) -> Entry:
+    if cell.bound is None:
+        return NOTHING
+    least_j = cell.bound.interval.median
+    return Entry(lower_bound(least_j, "J"), least_j, cell.bound.source)
 
 
 def _share(share: float | None) -> Entry:

@@ -6,7 +6,14 @@ import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from devices.documents.readable import above_least, si, size, smallest_ram_words, time_words
+from devices.documents.readable import (
+    above_least,
+    lower_bound,
+    si,
+    size,
+    smallest_ram_words,
+    time_words,
+)
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
@@ -22,7 +29,7 @@ _STOPPED = {"time_limit": "; stopped by the time limit", "interrupted": "; inter
 def progress_line(progress: Progress) -> str:
     """Format the best schedule and the bound while the search runs."""
     best = "none yet" if progress.value is None else si(progress.value, "J", 6)
-    bound = "none yet" if progress.bound is None else si(progress.bound, "J", 6)
+    bound = "none yet" if progress.bound is None else lower_bound(progress.bound, "J", 6)
     text = f"{progress.seconds:5.1f} s  {progress.phase}  best {best}  bound {bound}"
     if progress.value and progress.bound is not None:
         text += f"  gap {100 * (progress.value - progress.bound) / progress.value:.3f} %"
@@ -101,7 +108,7 @@ def _compare(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[s
     yield from _arena(schedule)
     bound = schedule.energy_bound_j or 0.0
     yield (
-        f"proven: no schedule needs less than {si(bound, 'J')}, so this one is"
+        f"proven: no schedule needs less than {lower_bound(bound, 'J')}, so this one is"
         f" {above_least(schedule.gap or 0.0)}"
         + (
             f", among schedules in which {'; '.join(schedule.restrictions)}"
@@ -110,7 +117,7 @@ def _compare(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[s
         )
     )
     if schedule.restrictions and schedule.any_order_bound_j is not None:
-        yield (f"proven for any order: at least {si(schedule.any_order_bound_j, 'J')}")
+        yield (f"proven for any order: at least {lower_bound(schedule.any_order_bound_j, 'J')}")
 
 
 def _certificate(schedule: Schedule) -> Iterator[str]:

@@ -21,9 +21,11 @@ import cli
 from commands.console import Console
 from commands.run.summary import summarise
 from devices.documents.document import dump_yaml, read_json, write_atomically
-from devices.replay import ReplayReport
+from devices.profile import Interval
+from devices.replay import Comparison, ReplayReport
 from networks.training.initial import initial_values
 from replay.directory import StoredRun
+from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from replay.running.session import ReplaySession
 from replay.runs import Replayed, replay_schedule
@@ -33,6 +35,7 @@ from tests.support.boards.measuring import describe
 from tests.support.documents import write_json
 from tests.support.graphs.solved import FLAGS, Solved, solved
 from tests.support.onboard.kernels import KernelLibrary, compile_library
+from tests.support.onboard.replays import measured_step, paged_chain, report_of
 
 STEPS = 4
 ENDURANCE = 3000
@@ -165,6 +168,25 @@ def test_trained_parameters_are_kept(bench: Bench) -> None:
 @pytest.mark.slow
 def test_no_file_is_left_in_the_paging_directory(bench: Bench) -> None:
     assert list((bench.case.directory / "pages").iterdir()) == []
+
+
+@pytest.mark.parametrize(("spread", "words"), [(0.1, 4), (1e-4, 5), (1e-7, 8)])
+def test_a_median_is_printed_between_the_ends_of_its_interval(
+    spread: float, words: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, schedule = paged_chain()
+    report = report_of(graph, schedule, [measured_step(expected_step(graph, schedule))])
+    median_s = 1.23526789
+    ends = {"low": median_s * (1 - spread), "high": median_s * (1 + spread)}
+    figure = Comparison.of(Interval.exact(1.0), Interval(median=median_s, **ends))
+    summarise(Console(), report.model_copy(update={"time_s": figure}))
+    shown = capsys.readouterr().out
+    found = re.search(r"time a step +1 s +([0-9.]+) s \(([0-9.]+) s to ([0-9.]+) s\)", shown)
+    assert found is not None
+    middle, low, high = found.groups()
+    assert float(low) < float(high)
+    assert float(low) <= float(middle) <= float(high)
+    assert len(middle.replace(".", "")) <= words
 
 
 @pytest.fixture

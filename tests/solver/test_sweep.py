@@ -1052,7 +1052,7 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
         "chen-sqrt-n",
         "nothing fits",
         "energy source not stated",
-        "all points are at most 8.33 % above the least",
+        "all points are at most 8.34 % above the least",
         "2.200 J",
         "+10 %",
     ):
