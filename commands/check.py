@@ -16,6 +16,7 @@ from commands.arguments import (
 )
 from commands.command import Command
 from commands.console import Console, Status
+from devices.documents.readable import time_words
 from devices.errors import ExitCode, MeasurementInvalid
 from devices.results import Results
 
@@ -282,7 +283,8 @@ def _summarise(console: Console, report: CheckReport) -> None:
         console.result(f"… and {len(worst) - _SHOWN} kinds with more (--json prints all)")
     console.result(
         f"differences from the profile's medians: {100 * report.difference:.2g} % in the median of"
-        f" {len(report.figures)} figures ({report.energy_source})"
+        f" {time_words(report.energy_source, f'{len(report.figures)} times')}; joules are not"
+        " measured again"
     )
     if report.unchecked:
         console.result(f"{report.unchecked} operations were not measured again")

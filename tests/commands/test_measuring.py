@@ -14,6 +14,7 @@ from devices.documents.document import dump_yaml, read_yaml
 from devices.errors import BoardUnreachable, InputError
 from devices.operation import OpSpec
 from devices.profile import Build, DeviceProfile, ProfiledNetwork, StepCosts
+from replay.costs.coverage import CheckedFigure, CheckedGroup
 from replay.costs.tune import Round, Tuned
 from replay.directory import StoredRun
 from replay.expectation import expected_step
@@ -128,6 +129,21 @@ def test_a_dry_check_only_says_what_it_would_measure_and_write(
     assert document["most_written_bytes"] == most
     assert set(document["operations"]) == {RELU.key, ADD.key}
     assert not Path("results").exists()
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_measured_seconds_are_not_called_estimated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The joules of the profile are estimated; a check measures times."""
+    interval = PART.operations[0].cold.time_s
+    seconds = (interval.median, interval.median)
+    figure = CheckedFigure(what="relu", kind="relu", profile=interval, sittings_s=seconds)
+    monkeypatch.setattr("commands.check._operations", lambda *_: CheckedGroup((figure,)))
+    assert cli.main([*CHECK, "--time-limit", "10"]) == 0
+    shown = capsys.readouterr().out
+    assert "in the median of 1 times; joules are not measured again" in shown
+    assert "estimated" not in shown
 
 
 # --- tune -----------------------------------------------------------------------------------------
