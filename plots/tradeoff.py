@@ -82,8 +82,10 @@ def _percent(row: SweepRow, energy_j: float | None) -> float:
 
 def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
     counted = "" if first.covers == "all" else ", activations only"
-    gaps = [row.any_order_gap for row in drawn if row.any_order_gap is not None]
-    proven = f"; all points are {above_least(max(gaps))}" if gaps else ""
+    gaps = [row.any_order_gap for row in drawn if row.method == SOLVED]
+    known = [gap for gap in gaps if gap is not None]
+    is_proven = known and len(known) == len(gaps)
+    proven = f"; all points of curves are {above_least(max(known))}" if is_proven else ""
     return [
         f"everything kept: {size_text(first.unconstrained_peak_bytes)}{counted},"
         f" {engineering(first.unconstrained_energy_j, 'J')},"

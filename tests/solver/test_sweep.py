@@ -1052,12 +1052,14 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
         "chen-sqrt-n",
         "nothing fits",
         "energy source not stated",
-        "all points are at most 8.34 % above the least",
+        "all points of curves are at most 8.34 % above the least",
         "2.200 J",
         "+10 %",
     ):
         assert text in texts, text
     assert texts.count("keep-everything") == 1
+    tradeoff([*rows, point(150, 2.3)], picture)  # without a bound
+    assert not any("above the least" in text for text in texts_of(picture))
     tradeoff([row for row in rows if row.status != "infeasible"], picture)
     assert "nothing fits" not in texts_of(picture)
 
