@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
@@ -81,11 +82,24 @@ class ExportOptions:
         )
 
 
+# Options of a C project, with their values unless they are given.
+_OF_PROJECT: Mapping[str, object] = {
+    "device": None,
+    "seed": 0,
+    "learning_rate": None,
+    "rate_schedule": None,
+    "steps": None,
+}
+
+
 def _target(namespace: Namespace) -> ProjectTarget | TraceTarget:
     chosen: _Format = namespace.format
     if chosen == "perfetto":
-        if namespace.device is not None:
-            raise InputError("--device is for --format c only; leave it out for a trace")
+        values = vars(namespace)
+        given = [name for name, default in _OF_PROJECT.items() if values[name] != default]
+        for name in given:
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(f"{option} is for --format c only; leave it out for a trace")
         return TraceTarget(namespace.run)
     if namespace.run is not None:
         raise InputError("--run is for --format perfetto only; leave it out for a C project")
@@ -133,7 +147,7 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seed",
         type=seed,
-        default=0,
+        default=_OF_PROJECT["seed"],
         help="c: seed of initial values and generated samples (0)",
     )
     parser.add_argument(

@@ -31,10 +31,15 @@ class PlotOptions:
         """Read the options.
 
         Raises:
-            argparse.ArgumentError: Neither a profile nor a schedule is given.
+            argparse.ArgumentError: No profile and no schedule is given, or a graph without a
+                schedule.
         """
         if not (namespace.profile or namespace.schedule):
             raise ArgumentError(None, "plot needs --profile or --schedule")
+        if namespace.graph and not namespace.schedule:
+            raise ArgumentError(
+                None, "--graph is the costed graph of a schedule; add --schedule, or leave it out"
+            )
         return cls(
             profile=namespace.profile,
             schedule=namespace.schedule,

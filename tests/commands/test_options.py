@@ -128,6 +128,10 @@ def test_refine_has_its_own_options_type() -> None:
             " that RUN names, in its schedule; leave out one or the other",
         ),
         (("plot",), "plot needs --profile or --schedule"),
+        (
+            ("plot", "--profile", "m4", "--graph", "g.json"),
+            "--graph is the costed graph of a schedule; add --schedule, or leave it out",
+        ),
     ],
 )
 def test_incompatible_options_are_usage_errors(
@@ -167,6 +171,16 @@ def test_incompatible_options_are_usage_errors(
         ),
         (("export", *COMMANDS["export"], "--run", "run"), "--run is for --format perfetto"),
         (("export", *COMMANDS["export trace"], "--device", "pi4"), "--device is for --format c"),
+        (("export", *COMMANDS["export trace"], "--seed", "1"), "--seed is for --format c"),
+        (
+            ("export", *COMMANDS["export trace"], "--learning-rate", "0.1"),
+            "--learning-rate is for --format c",
+        ),
+        (("export", *COMMANDS["export trace"], "--steps", "3"), "--steps is for --format c"),
+        (
+            ("export", *COMMANDS["export trace"], "--rate-schedule", "cosine"),
+            "--rate-schedule is for --format c",
+        ),
     ],
 )
 def test_options_that_exclude_each_other_are_refused_before_anything_is_read(
