@@ -87,6 +87,9 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
         origin = origin_of(run)
         words = ["profile", "--device", device, "--model", origin.model]
         words += ["--batch", str(origin.batch), "--optimizer", origin.optimizer]
+        words += [] if origin.loss is None else ["--loss", origin.loss]
+        words += [word for what in origin.train or () for word in ("--train", what)]
+        words += [] if origin.lora is None else ["--lora", origin.lora]
         words += [] if origin.accumulate is None else ["--accumulate", str(origin.accumulate)]
         words += [] if origin.slices is None else ["--slices", str(origin.slices.stated)]
         console.say(

@@ -406,11 +406,13 @@ class Bench:
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
     """Maker of a run in which the most expensive operation takes ``factor`` times as long."""
 
-    def make(factor: float = 3.0, *, without: int = 0) -> Bench:
+    def make(factor: float = 3.0, *, without: int = 0, **stated: object) -> Bench:
         step = build_model("digits", 2)
         specs = step.distinct_specs
         profile = made_up_profile(list(specs[without:]))
         graph = cost_graph(step, profile).graph
+        assert graph.origin is not None
+        graph = graph.model_copy(update={"origin": graph.origin.model_copy(update=stated)})
         kept = replay(graph, keep_everything(graph)).peak_bytes
         schedule = solve_graph(graph, Budget(ram_bytes=kept), SolverOptions(time_limit_s=10))
         expected = expected_step(graph, schedule)
@@ -469,6 +471,17 @@ def test_an_operation_with_a_predicted_cost_must_be_measured_in_isolation_first(
     said = capsys.readouterr().err
     assert f"predicted from other operations and never measured: {made.wrong}. Measure" in said
     assert "profile --device bench --model digits --batch 2 --optimizer sgd" in said
+
+
+@pytest.mark.usefixtures("no_board")
+def test_the_command_that_measures_it_states_how_the_network_is_trained(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    stated = {"loss": "mse", "train": ("head", "bias"), "lora": "4:*.fc"}
+    made = bench(factor=1000.0, without=1, **stated)
+    assert made.refine() == 0
+    words = "--loss mse --train head --train bias --lora '4:*.fc'"
+    assert f"--optimizer sgd {words}" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_board")

@@ -197,6 +197,6 @@ def report_of(
     plan = plan_of(graph, expected)
     measured = measured_replay(plan, expected, steps or [measured_step(expected)])
     measured = replace(measured, memory=memory, power=power)
-    origin = {} if graph.origin is None else graph.origin.model_dump()
+    origin = {} if graph.origin is None else graph.origin.stated
     subject = replace(SUBJECT, origin=origin)
     return replay_report(subject, expected, plan, measured, values, steps_per_day=1000)
