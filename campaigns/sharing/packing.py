@@ -45,6 +45,7 @@ def pack_campaign(results: CampaignResults, archive: Path) -> Manifest:
     repetition = repetition_of(results)
     partial = archive.with_name(f".{archive.name}.{os.getpid()}")
     files: dict[str, PackedFile] = {}
+    archive.parent.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as out:
             for name in sorted(_names(results.directory.path)):

@@ -36,6 +36,14 @@ def packed(campaign: CampaignDirectory, tmp_path_factory: pytest.TempPathFactory
     return archive
 
 
+def test_an_archive_may_be_the_first_file_of_its_directory(
+    campaign: CampaignDirectory, tmp_path: Path
+) -> None:
+    archive = tmp_path / "new" / "directory" / "tried.zip"
+    assert cli.main(["campaign", "pack", str(campaign.path), "--out", str(archive)]) == 0
+    assert zipfile.is_zipfile(archive)
+
+
 def unpack(archive: Path, results: Path) -> int:
     return cli.main(["campaign", "unpack", str(archive), "--results", str(results)])
 
