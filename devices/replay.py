@@ -462,4 +462,9 @@ class ReplayReport(StrictModel):
     @property
     def board_word(self) -> str:
         """Heading of the board's figures: those of an emulated board are not measured."""
-        return "emulated" if self.measured_energy_source == "emulated" else "measured"
+        return board_word(self.measured_energy_source)
+
+
+def board_word(source: EnergySource | None) -> str:
+    """Word for the figures of a board whose joules have this source."""
+    return "emulated" if source == "emulated" else "measured"

@@ -41,7 +41,7 @@ class Part:
     time_s: Comparison
 
 
-def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
+def diagnose(step_s: Comparison, parts: Sequence[Part], board_word: str) -> Diagnosis:
     """Find the parts that explain the difference between a measured and a predicted step.
 
     Parts whose intervals do not overlap are named, largest difference first, until the unexplained
@@ -51,6 +51,7 @@ def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
     Args:
         step_s: predicted and measured seconds of the step.
         parts: all parts of the step; their times add up to the step's.
+        board_word: heading of the board's figures, "measured" or "emulated".
     """
     if not step_s.beyond:
         return Diagnosis(responsible=(), sentences=(_within(step_s),), refine=())
@@ -80,7 +81,7 @@ def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
             for part in found
         ),
         sentences=(
-            _beyond(step_s),
+            _beyond(step_s, board_word),
             *(_sentence(part, total_s) for part in found),
             *_rest(found, left),
         ),
@@ -113,13 +114,13 @@ def _within(step_s: Comparison) -> str:
     )
 
 
-def _beyond(step_s: Comparison) -> str:
+def _beyond(step_s: Comparison, board_word: str) -> str:
     longer = "longer" if step_s.excess > 0 else "shorter"
     relative = "" if step_s.difference is None else f" ({100 * abs(step_s.difference):.3g} %)"
     return (
-        f"the step took {_seconds(abs(step_s.excess))}{relative} {longer} than predicted: measured"
-        f" {_time(step_s.measured)}, predicted {_time(step_s.predicted)}; the intervals do not"
-        " overlap"
+        f"the step took {_seconds(abs(step_s.excess))}{relative} {longer} than predicted:"
+        f" {board_word} {_time(step_s.measured)}, predicted {_time(step_s.predicted)}; the"
+        " intervals do not overlap"
     )
 
 

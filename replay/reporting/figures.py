@@ -126,7 +126,9 @@ def _remade(
             "storage": report.storage and _storage(report.storage, graph, schedule),
             "actions": _actions(report.actions, expected.actions),
             "other": other,
-            "diagnosis": diagnose(time_s, parts_of(expected.actions, other, _measured(report))),
+            "diagnosis": diagnose(
+                time_s, parts_of(expected.actions, other, _measured(report)), report.board_word
+            ),
             "activity_energies": report.activity_energies
             and _activity_energies(report.activity_energies, report.measured_energy_source),
         }

@@ -26,6 +26,7 @@ from devices.replay import (
     ReplayedAction,
     ReplayReport,
     ValueCheck,
+    board_word,
 )
 from profiler.statistics import median_interval
 from replay.reporting.diagnosis import Part, Source, diagnose
@@ -124,7 +125,11 @@ def replay_report(
         actions=_actions(expected.actions, watched),
         other=other,
         values=tuple(values),
-        diagnosis=diagnose(time_s, parts_of(expected.actions, other, measured_s)),
+        diagnosis=diagnose(
+            time_s,
+            parts_of(expected.actions, other, measured_s),
+            board_word(measured.energy_source),
+        ),
         power=measured.power,
         limits=tuple(_limits(measured, time_s, watched, energy_j)),
     )

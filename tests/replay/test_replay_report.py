@@ -347,7 +347,7 @@ def test_named_causes_exceed_their_intervals_and_explain_most_of_the_error(
     total = Comparison.of(
         _interval(sum(f[0] for f in figures), 0.1), _interval(sum(f[2] for f in figures), 0.1)
     )
-    diagnosis = diagnose(total, parts)
+    diagnosis = diagnose(total, parts, "measured")
     if not total.beyond:
         assert diagnosis.responsible == ()
         return
@@ -369,7 +369,9 @@ def test_errors_that_cancel_are_both_named() -> None:
         _part("faster", _interval(20.0, 0.1), _interval(6.0, 0.1)),
         _part("right", _interval(5.0, 0.1), _interval(5.05, 0.1)),
     ]
-    diagnosis = diagnose(Comparison.of(_interval(35.0, 0.2), _interval(36.05, 0.2)), parts)
+    total = Comparison.of(_interval(35.0, 0.2), _interval(36.05, 0.2))
+    diagnosis = diagnose(total, parts, "emulated")
+    assert "longer than predicted: emulated 36.05 s" in diagnosis.sentences[0]
     assert diagnosis.refine == ("slower", "faster")
     assert diagnosis.responsible[1].share < 0
     assert "15 s longer" in diagnosis.sentences[1]
@@ -379,7 +381,8 @@ def test_errors_that_cancel_are_both_named() -> None:
 
 def test_small_differences_may_add_up_to_one_outside_the_interval() -> None:
     parts = [_part(str(i), _interval(1.0, 0.2), _interval(1.1, 0.0)) for i in range(9)]
-    diagnosis = diagnose(Comparison.of(_interval(9.0, 0.6), _interval(9.9, 0.0)), parts)
+    total = Comparison.of(_interval(9.0, 0.6), _interval(9.9, 0.0))
+    diagnosis = diagnose(total, parts, "measured")
     assert diagnosis.responsible == ()
     assert "many small differences" in diagnosis.sentences[-1]
 
