@@ -138,7 +138,8 @@ class Sweep:
                     break
                 directory = self.directory / f"round-{number:02d}"
                 directory.mkdir(exist_ok=True)
-                profile = _merged(profile, self._round(directory, specs, measured_s, on_progress))
+                found = self._round(directory, specs, measured_s, on_progress)
+                profile = _merged(profile, found, f"Shapes of {directory.name}: ")
                 measured_s += _measured_s(directory)
                 guessed_s += sum(map(self._guess_s, specs))
                 number += 1
@@ -232,10 +233,12 @@ def _drawn(
     return [spec for own in found.values() for spec in own]
 
 
-def _merged(profile: DeviceProfile, other: DeviceProfile) -> DeviceProfile:
+def _merged(profile: DeviceProfile, other: DeviceProfile, whose: str) -> DeviceProfile:
+    """The profile with the operations of another, and with what only its notes say of them."""
     known = profile.by_spec
     new = (operation for spec, operation in other.by_spec.items() if spec not in known)
-    return profile.changed(operations=(*profile.operations, *new))
+    notes = (whose + note for note in other.notes if note not in profile.notes)
+    return profile.changed(operations=(*profile.operations, *new), notes=(*profile.notes, *notes))
 
 
 def _measured_s(directory: Path) -> float:
