@@ -54,11 +54,13 @@ class Way:
 
     @property
     def words(self) -> str:
-        """The way in words, for a report and for the name of a file."""
+        """The way in words, for a report and for the name of a file; no two ways have the same."""
         if self.schedule is None:
             return "unscheduled"
+        budget = self.schedule.budget
         paging = ", paging" if self.written_bytes else ""
-        return f"{self.schedule.budget.ram_bytes} bytes of RAM{paging}"
+        only = "" if budget.rematerialization else " only"
+        return f"{budget.ram_bytes} bytes of RAM{paging}{only}"
 
     @property
     def written_bytes(self) -> int:

@@ -1,16 +1,44 @@
-"""Ways to run a training step in the RAM of a board: searches that Ctrl-C ends."""
+"""Ways to run a training step in the RAM of a board, which a profile watches."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from devices.profile import ProfiledNetwork
+from devices.operation import OpSpec
+from devices.profile import ProfiledNetwork, Sitting
 from devices.published import load_published
-from replay.costs.ways import ways_to_run
+from networks.models import build_model
+from replay.costs.context import WatchedSitting
+from replay.costs.kept_sittings import KeptSittings
+from replay.costs.ways import Way, ways_to_run
 from solver.problem.schedule import Schedule
 from solver.solving import solving
+from tests.support.graphs.profiles import made_up_profile
+from tests.support.onboard.replays import paged_chain
+
+GRAPH, SCHEDULE = paged_chain()
+NETWORK = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
+
+
+def way(schedule: Schedule) -> Way:
+    paging = schedule.model_copy(update={"bytes_written_to_storage": 4096})
+    return Way(build_model("digits", 1, "sgd", "ram"), GRAPH, paging)
+
+
+def test_schedules_that_page_in_the_same_ram_keep_their_own_sittings(tmp_path: Path) -> None:
+    """One may also recompute, and writes too much; the other is watched for its transfers."""
+    budget = SCHEDULE.budget.model_copy(update={"rematerialization": False})
+    first, second = way(SCHEDULE), way(SCHEDULE.model_copy(update={"budget": budget}))
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+    kept = KeptSittings.of(tmp_path, NETWORK, profile, "")
+    record = Sitting(schedule=first.words, steps=3, measured="2026-01-31T12:00:00+00:00")
+    kept.keep(first.words, 0, WatchedSitting(record=record, op_s={"conv": 1.0}))
+    assert kept.find(first.words, 0) is not None
+    assert kept.find(second.words, 0) is None
+
 
 DIGITS = ProfiledNetwork(model="digits", batch=2, optimizer="sgd")
 
