@@ -100,7 +100,7 @@ class HeldOutSamples:
             record = session.run(
                 0, values, batches, steps=count, watched=False, expected_step_s=0.0
             )
-        loss = math.fsum(record.losses) / count
+        loss = self._mean_loss(record.losses, batches, values)
         labels = self.evaluation.labels
         accuracy = None
         if labels is not None:
@@ -109,6 +109,24 @@ class HeldOutSamples:
             rows = sum(count for _, count in counted)
             accuracy = sum(right for right, _ in counted) / rows if rows else None
         return Score(loss=loss if math.isfinite(loss) else None, accuracy=accuracy)
+
+    def _mean_loss(
+        self,
+        losses: Sequence[float],
+        batches: Sequence[Mapping[str, NDArray[Any]]],
+        values: Mapping[str, NDArray[Any]],
+    ) -> float:
+        """The loss of all batches as if they were one; NaN if no row counts."""
+        labels, weights = self.evaluation.labels, self.evaluation.weights
+        if labels is None or weights is None:
+            return math.fsum(losses) / len(losses)
+        of_class = values[weights].reshape(-1)
+        counted = [
+            _weight(of_class, batch[labels].reshape(-1), self.evaluation.ignored)
+            for batch in batches
+        ]
+        parts = [loss * weight for loss, weight in zip(losses, counted, strict=True) if weight]
+        return math.fsum(parts) / math.fsum(counted) if parts else math.nan
 
     def scores(self, before: Score, after: Score) -> HeldOutScores:
         """Join the scores before and after training, for the report."""
@@ -119,6 +137,12 @@ class HeldOutSamples:
             before=before,
             after=after,
         )
+
+
+def _weight(of_class: NDArray[Any], labels: NDArray[Any], ignored: int | None) -> float:
+    """Weight of a batch's rows that count: that of their labels."""
+    counts = (labels != ignored) & (labels >= 0) & (labels < len(of_class))
+    return float(of_class[labels[counts].astype(np.int64)].sum(dtype=np.float64))
 
 
 def _counted(

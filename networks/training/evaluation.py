@@ -28,6 +28,9 @@ class Evaluation:
         logits: a number for each row and class; None if the loss is not that of a classifier.
         labels: the input with each row's class; None if the loss is not that of a classifier.
         ignored: label of rows that do not count; None if all count.
+        weights: tensor with the weights of classes, if a batch's loss is the sum over its rows,
+            divided by the weights of their labels; None if it is divided by a number that all
+            batches share, or if the weights are computed in the step.
     """
 
     step: TrainingStep
@@ -35,6 +38,7 @@ class Evaluation:
     logits: str | None
     labels: str | None
     ignored: int | None = None
+    weights: str | None = None
 
 
 def evaluation_of(step: TrainingStep) -> Evaluation:
@@ -64,6 +68,11 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
         raise NetworkError(f"{step.name}: the network has no loss to evaluate")
     logits, labels = last.reads[:2] if _classifies(step, last) else (None, None)
     ignored = int(last.scalars["ignored"]) if "ignored" in last.scalars else None
+    by_weight = (
+        labels is not None
+        and last.spec.attributes.get("by_weight")
+        and step.tensor[last.reads[2]].kind != "activation"
+    )
     used = {name for op in ops for name in (*op.reads, *op.writes)}
     tensors = tuple(
         replace(tensor, persist="ram") if tensor.name == logits else tensor
@@ -71,7 +80,12 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
         if tensor.name in used
     )
     return Evaluation(
-        replace(step, ops=tuple(ops), tensors=tensors), last.writes[0], logits, labels, ignored
+        step=replace(step, ops=tuple(ops), tensors=tensors),
+        loss=last.writes[0],
+        logits=logits,
+        labels=labels,
+        ignored=ignored,
+        weights=last.reads[2] if by_weight else None,
     )
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from devices.operation import OpSpec
+from networks.data.batches import Batches
 from networks.models import build_model, model_names
 from networks.training import training_step
 from networks.training.evaluation import evaluation_of
 from networks.training.initial import initial_values
+from networks.training.step import StepTensor
+from replay.evaluation import HeldOutSamples
 from tests.support.networks.training import (
     execute,
     small_convolutional,
@@ -79,6 +87,40 @@ def test_every_network_can_be_evaluated(name: str) -> None:
 def test_a_regression_has_no_accuracy() -> None:
     assert evaluation_of(training_step(small_mixture())).labels is None
     assert evaluation_of(training_step(small_lookups())).labels == "labels"
+
+
+def test_the_loss_of_all_batches_is_that_of_one_large_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches whose labels are ignored in part count for less."""
+    step = build_model("linear", BATCH)
+    (loss,) = (op for op in step.ops if op.spec.kind == "softmax_cross_entropy.forward")
+    attributes = {**loss.spec.attributes, "by_weight": 1}
+    weighted = replace(
+        loss,
+        spec=OpSpec.of("weighted_cross_entropy.forward", **attributes),
+        reads=(*loss.reads, "weights"),
+        scalars={"share": 1.0, "smoothing": 0.0, "ignored": -1.0},
+    )
+    ops = tuple(weighted if op is loss else op for op in step.ops)
+    classes = loss.spec.attributes["classes"]
+    tensor = StepTensor("weights", 4 * classes, "parameter", home="ram")
+    evaluation = evaluation_of(replace(step, ops=ops, tensors=(*step.tensors, tensor)))
+    labels = np.array([0, 1, 2, 3, 1, -1, -1, -1], dtype=np.int32)
+    weights = np.ones(classes, dtype=np.float32)
+    weights[0] = 3.0
+    rows = np.zeros((BATCH, classes), dtype=np.float32)
+    record = SimpleNamespace(losses=(1.0, 8.0), predictions=(rows, rows))
+    session = SimpleNamespace(
+        plans=[SimpleNamespace(arena_bytes=0)],
+        facts=SimpleNamespace(available_bytes=1),
+        run=lambda *_, **__: record,
+    )
+    monkeypatch.setattr("replay.running.opening.open_replay", lambda *_, **__: nullcontext(session))
+    batches = Batches(BATCH, {"labels": labels}, {})
+    samples = HeldOutSamples(Path("samples.npz"), evaluation, batches, left_out=0)
+    score = samples.score({"weights": weights}, lambda _: None)
+    assert score.loss == pytest.approx((6 * 1.0 + 1 * 8.0) / 7)
 
 
 def test_a_batch_norm_without_running_statistics_uses_those_of_the_batch() -> None:
