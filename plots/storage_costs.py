@@ -1,9 +1,13 @@
-"""Picture of paging costs against the size of the tensor, with the fit."""
+"""Picture of paging costs against the size of the tensor, with the fit.
+
+Where a schedule is charged more than the fit of a transfer by itself (the transfer's share of
+erasing, and what a training step adds), a curve without points says what.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,6 +57,15 @@ class _Curve:
         return self.fixed + self.per_page * math.ceil(size_bytes / self.page_bytes)
 
 
+@dataclass(frozen=True)
+class _Charged:
+    """What a schedule is charged for one direction of paging, where that is not the fit."""
+
+    name: str
+    color: str
+    at: Callable[[int], float | None]
+
+
 def storage_costs(profile: DeviceProfile, path: Path) -> None:
     """Draw seconds, and joules if known, of paging one tensor in and out, on logarithmic axes.
 
@@ -77,7 +90,8 @@ def storage_costs(profile: DeviceProfile, path: Path) -> None:
         )
         panels = figure.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
-            _draw(axes, list(_curves(storage, quantity)), quantity, len(quantities))
+            charged = list(_charged(storage, quantity))
+            _draw(axes, list(_curves(storage, quantity)), charged, quantity, len(quantities))
         save(figure, path)
 
 
@@ -93,7 +107,7 @@ def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
     directions: list[tuple[str, str, str, str, AffinePageCost | None, int]] = [
         ("page-in (read)", BLUE, "-", "o", storage.read, storage.page_bytes),
         ("page-out (write)", VERMILION, "--", "s", storage.write, storage.page_bytes),
-        ("erase before write", PURPLE, ":", "^", storage.erase, storage.erase_block_bytes or 1),
+        ("erase of whole blocks", PURPLE, ":", "^", storage.erase, storage.erase_block_bytes or 1),
     ]
     for name, color, line, marker, cost, page_bytes in directions:
         if cost is None:
@@ -111,7 +125,24 @@ def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
         yield _Curve(name, color, line, marker, fixed, per_page, page_bytes, cost.fit_error, points)
 
 
-def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity, panels: int) -> None:
+def _charged(storage: StorageCosts, quantity: Quantity) -> Iterator[_Charged]:
+    index = 0 if quantity == "time" else 1
+    if storage.read.in_steps is not None:
+        yield _Charged("page-in in a step", BLUE, lambda size: storage.read_cost(size)[index])
+    with_erasing = [] if storage.erase is None else ["with erasing"]
+    in_steps = [] if storage.write.in_steps is None else ["in a step"]
+    if words := [*in_steps, *with_erasing]:
+        name = f"page-out {', '.join(words)}"
+        yield _Charged(name, VERMILION, lambda size: storage.write_cost(size)[index])
+
+
+def _draw(
+    axes: Axes,
+    curves: list[_Curve],
+    charged: list[_Charged],
+    quantity: Quantity,
+    panels: int,
+) -> None:
     room = WIDTH_INCHES / panels - _BESIDE_LEGEND_INCHES
     unit = "s" if quantity == "time" else "J"
     measured = [size for curve in curves for size, _ in curve.points]
@@ -149,6 +180,12 @@ def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity, panels: int) -> 
                 elinewidth=0.9,
                 markerfacecolor="white",
             )
+    for each in charged:
+        costs = [cost for size in sizes if (cost := each.at(int(size))) is not None]
+        if len(costs) == len(sizes):
+            axes.plot(
+                sizes, costs, color=each.color, linestyle="-.", linewidth=0.9, label=each.name
+            )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_locator(LogLocator(base=2, numticks=7))
@@ -158,7 +195,7 @@ def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity, panels: int) -> 
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_xlabel("size of the tensor")
-    axes.set_ylabel(f"{quantity} of one page-in or page-out ({unit})")
+    axes.set_ylabel(f"{quantity} of one transfer ({unit})")
     axes.legend(
         loc="upper left",
         bbox_to_anchor=(0, -0.15),

@@ -30,7 +30,7 @@ from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph as graph_of
 from tests.support.graphs.graph_examples import op as made_of
 from tests.support.graphs.graph_strategies import small_graphs
-from tests.support.graphs.profiles import in_context, made_up_profile
+from tests.support.graphs.profiles import in_context, made_up_profile, on_flash
 from tests.support.graphs.schedules import schedule_of
 from tests.support.paths import ROOT
 from tests.support.pictures import texts_of
@@ -312,6 +312,16 @@ def test_paging_costs_state_their_fit_and_its_error(tmp_path: Path) -> None:
     assert "page-in (read): 210 µs + 91.0 µs per 4 KiB (45.0 MB/s)\nRMS fit error 4.3 %" in text
     assert "page-out (write): 3.90 mJ + 570 µJ per 4 KiB" in text
     assert "ESTIMATED" in text
+    assert "in a step" not in text
+
+
+def test_paging_costs_show_what_a_schedule_is_charged(tmp_path: Path) -> None:
+    """On flash that is erased, a page-out is charged its share of erasing, too."""
+    storage_costs(on_flash(made_up_profile(SPECS)), tmp_path / "p.svg")
+    text = texts_of(tmp_path / "p.svg")
+    for words in ("page-in in a step", "page-out in a step, with erasing", "erase of whole blocks"):
+        assert words in text
+    assert "of one transfer" in text
 
 
 def test_published_paging_costs_are_lines_without_a_fit(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule
 from solver.sweep.record import SOLVED, SweepRow
 from tests.support.graphs.graph_examples import training_chain
-from tests.support.graphs.profiles import made_up_profile
+from tests.support.graphs.profiles import made_up_profile, on_flash
 from tests.support.graphs.schedules import by_rule
 from tests.support.onboard.replays import measured_step, report_of
 from tests.support.pictures import require_readable
@@ -278,6 +278,7 @@ def test_texts_of_operation_costs_can_be_read(
 def test_texts_of_measured_paging_can_be_read(tmp_path: Path, power_w: float | None) -> None:
     profile = made_up_profile([OpSpec.of("relu.forward", elements=8)], "measured", power_w)
     require_readable(lambda path: storage_costs(profile, path), tmp_path / "p.png")
+    require_readable(lambda path: storage_costs(on_flash(profile), path), tmp_path / "p.png")
 
 
 def test_texts_of_published_paging_can_be_read(tmp_path: Path) -> None:

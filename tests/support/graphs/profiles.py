@@ -43,6 +43,24 @@ def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile
     return DeviceProfile(**{**fields, "operations": tuple(map(refined, profile.operations))})
 
 
+def on_flash(profile: DeviceProfile) -> DeviceProfile:
+    """The profile on storage whose blocks are erased, with transfers watched within steps."""
+    storage = profile.storage
+    assert storage is not None
+    erase = AffinePageCost(fixed_s=1e-3, per_page_s=2e-2, fixed_j=3e-3, per_page_j=6e-2)
+    watched = {"in_steps": Interval(median=1.2, low=1.1, high=1.4)}
+    return profile.changed(
+        storage=storage.model_copy(
+            update={
+                "read": storage.read.model_copy(update=watched),
+                "write": storage.write.model_copy(update=watched),
+                "erase": erase,
+                "erase_block_bytes": 1 << 17,
+            }
+        )
+    )
+
+
 def made_up_profile(
     specs: list[OpSpec], energy_source: EnergySource = "estimated", power_w: float | None = 3.0
 ) -> DeviceProfile:
