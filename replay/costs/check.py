@@ -49,21 +49,22 @@ def operation_figures(
     profile: DeviceProfile, specs: Iterable[OpSpec], table: TrialTable
 ) -> CheckedGroup:
     """Warm and cold costs of operations that were measured again, with a value for each block."""
-    found = []
+    found, sittings = [], []
     for spec in specs:
         for state in CACHE_STATES:
-            values = table.values(OpWindow(spec, state).label, lambda trial: trial.time_s)
-            if values:
+            trials = dict(sorted(table.valid(OpWindow(spec, state).label).items()))
+            if trials:
+                sittings.append(tuple(trials))
                 interval = profile.by_spec[spec].isolated(state).time_s
                 found.append(
                     CheckedFigure(
                         what=f"{state} {spec.key}",
                         kind=spec.kind,
                         profile=interval,
-                        sittings_s=tuple(values),
+                        sittings_s=tuple(trial.time_s for trial in trials.values()),
                     )
                 )
-    return CheckedGroup(tuple(found))
+    return CheckedGroup(tuple(found), sittings=tuple(sittings))
 
 
 def place_figures(profile: DeviceProfile, again: StepCosts) -> CheckedGroup:

@@ -84,13 +84,16 @@ class CheckedGroup:
     """Figures that were measured in the same sittings, in the profile and in the check.
 
     Attributes:
-        figures: the figures; those with fewer values than others lack their last ones.
+        figures: the figures.
         without: for each sitting of the profile, the intervals of all figures from the other
             sittings; empty where the profile keeps no sittings.
+        sittings: for each figure the numbers of the check's sittings that its values are of; empty
+            where all are of the first ones.
     """
 
     figures: tuple[CheckedFigure, ...]
     without: tuple[tuple[Interval, ...], ...] = ()
+    sittings: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(
@@ -112,7 +115,22 @@ class CheckedGroup:
         return CheckedGroup(
             tuple(self.figures[index] for index in chosen),
             tuple(tuple(intervals[index] for index in chosen) for intervals in self.without),
+            tuple(self.sittings[index] for index in chosen) if self.sittings else (),
         )
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """Values, a row for each figure and a column for each sitting; NaN where one is missing."""
+        counts = (tuple(range(len(figure.sittings_s))) for figure in self.figures)
+        numbers = self.sittings or tuple(counts)
+        columns = {
+            number: column
+            for column, number in enumerate(sorted({each for own in numbers for each in own}))
+        }
+        values = np.full((len(self.figures), len(columns)), np.nan)
+        for row, figure, own in zip(values, self.figures, numbers, strict=True):
+            row[[columns[number] for number in own]] = figure.sittings_s
+        return values
 
 
 Weight = Callable[[CheckedFigure], float]
@@ -169,10 +187,7 @@ class _Counted:
 
     @classmethod
     def of(cls, group: CheckedGroup, weight: Weight | None) -> _Counted:
-        figures = group.figures
-        values = np.full((len(figures), max(len(f.sittings_s) for f in figures)), np.nan)
-        for row, figure in zip(values, figures, strict=True):
-            row[: len(figure.sittings_s)] = figure.sittings_s
+        figures, values = group.figures, group.values
         own = np.array([1.0 if weight is None else weight(figure) for figure in figures])
         return cls(
             np.where(np.isnan(values), 0.0, own[:, None]),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,8 +15,9 @@ from hypothesis import strategies as st
 
 from devices.operation import OpSpec
 from devices.profile import Interval
+from profiler.run.table import TrialTable
 from profiler.statistics import later_intervals
-from replay.costs.check import check_report, stratified
+from replay.costs.check import check_report, operation_figures, stratified
 from replay.costs.coverage import CheckedFigure, CheckedGroup, coverage, wilson
 from tests.support.graphs.profiles import made_up_profile
 
@@ -22,6 +27,17 @@ INTERVAL = Interval(median=1.0, low=0.9, high=1.1)
 
 def figure(*values: float, what: str = "relu", interval: Interval = INTERVAL) -> CheckedFigure:
     return CheckedFigure(what=what, kind=what, profile=interval, sittings_s=values)
+
+
+@dataclass(frozen=True)
+class ATable:
+    """Trials of each operation in some of three blocks; all of the second block took long."""
+
+    blocks: Mapping[OpSpec, Sequence[int]]
+
+    def valid(self, label: str) -> dict[int, SimpleNamespace]:
+        own = next(own for spec, own in self.blocks.items() if label.endswith(f" {spec.key}"))
+        return {block: SimpleNamespace(time_s=2.0 if block == 1 else 1.0) for block in own}
 
 
 def trials(seed: int, share: float, *, figures: int = 60, sittings: int = 3) -> list[CheckedFigure]:
@@ -62,6 +78,18 @@ def test_a_board_that_is_slower_as_a_whole_says_less_about_its_intervals() -> No
     assert plainly(together)[0] == pytest.approx(plainly(apart)[0])
     assert plainly(apart)[2] < 0.75
     assert plainly(together)[2] > 0.95
+
+
+def test_figures_whose_window_was_void_in_one_block_stay_in_their_sittings() -> None:
+    """The second sitting was unusual as a whole, also for figures that the first one lacks."""
+    specs = [OpSpec.of("relu.forward", elements=1 + number) for number in range(30)]
+    table = ATable({spec: range(number % 2, 3) for number, spec in enumerate(specs)})
+    group = operation_figures(made_up_profile(specs), specs, cast(TrialTable, table))
+    held = [figure.sittings_s for figure in group.figures]
+    assert {len(values) for values in held} == {2, 3}
+    assert np.isnan(group.values).any(axis=0).tolist() == [True, False, False]
+    assert (group.values[:, 1] == 2.0).all()
+    assert coverage([group.of_kind("relu.forward")]) == coverage([group])
 
 
 def test_a_share_of_all_trials_is_as_sure_as_their_number() -> None:
