@@ -45,12 +45,14 @@ class Outcome:
     """Results of a plan: its records and samples, and what ended it early.
 
     ``dumped`` holds the bytes that the plan's ``dump`` lines took from the board, in their order.
+    ``hindrance`` says why none of its times and joules counts.
     """
 
     results: str
     samples: str
     cut: BaseException | None = None
     dumped: bytes = b""
+    hindrance: str | None = None
 
 
 class Board(Protocol):

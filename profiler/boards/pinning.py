@@ -19,6 +19,12 @@ _COMMAND_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 _HELD = "held"
 
+NOT_HELD = (
+    "governor and frequency were not held until the end: this computer slept or was cut off for ten"
+    " minutes, or the board's clock was set"
+)
+"""Why nothing that was measured counts."""
+
 # $1 the directory of the policies, $2 the governor or nothing, $3 the frequency in kHz or nothing.
 # Runs in the session's directory. A frequency is held by moving both limits to it, in an order that
 # keeps the lower limit below the upper. All writes of one kind are one command, so that sudo is

@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,7 +17,6 @@ from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     JoulewrightError,
-    MeasurementInvalid,
     SessionGone,
     SetupMissing,
 )
@@ -25,7 +24,7 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
-from profiler.boards.pinning import Pinning
+from profiler.boards.pinning import NOT_HELD, Pinning
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
 from profiler.boards.run_files import ONLY_NEW, RunFiles, transfer_limit_s
@@ -184,9 +183,9 @@ class PosixBoard:
                 environment=self._known_harness.environment,
             )
             self._wait(command, written, expected_s, wait)
-            if not self._is_held:
-                return Outcome("", "", self._not_held())
-            return written.outcome(dict(written.fetch(_TRANSFER_TIMEOUT_S)))
+            hindrance = self._hindrance()
+            fetched = dict(written.fetch(_TRANSFER_TIMEOUT_S))
+            return replace(written.outcome(fetched), hindrance=hindrance)
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
@@ -326,31 +325,23 @@ class PosixBoard:
             if watch.is_due(now):
                 watch.look(now, written.results_bytes(), self.name)
 
-    @property
-    def _is_held(self) -> bool:
-        return self._pinning is None or self._pinning.is_held
-
-    def _not_held(self) -> MeasurementInvalid:
-        return MeasurementInvalid(
-            f"{self.name}: governor and frequency were not held until the end of the measurement,"
-            " which does not count: this computer slept or was cut off for ten minutes, or the"
-            " board's clock was set",
-            remedy="keep the connection, and run the same command again",
-        )
+    def _hindrance(self) -> str | None:
+        """Why nothing that was measured so far counts; None if it does."""
+        return None if self._pinning is None or self._pinning.is_held else NOT_HELD
 
     def _salvage(
         self, command: DetachedCommand | None, written: RunFiles, cut: BaseException
     ) -> Outcome:
         """What a run has written until it was cut; another Ctrl-C ends the transfer."""
         found: dict[str, bytes] = {}
+        hindrance = None
         if command is not None:
             with suppress(JoulewrightError, KeyboardInterrupt):
                 command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
-                if not self._is_held:
-                    return Outcome("", "", cut)
+                hindrance = self._hindrance()
                 for name, content in written.fetch(_SALVAGE_TIMEOUT_S):
                     found |= {name: content}
-        return written.outcome(found, cut)
+        return replace(written.outcome(found, cut), hindrance=hindrance)
 
     def _put_data(self, data: PlanData) -> None:
         """Put a plan's data, unless the board has them from an earlier plan."""

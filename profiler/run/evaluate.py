@@ -39,6 +39,7 @@ def evaluate(
     is_measured: bool,
     start: Health | None,
     throttled: tuple[int, int] | None,
+    hindrance: str | None = None,
 ) -> tuple[Trial, ...]:
     """Make a trial of each window record of a harness run.
 
@@ -50,6 +51,7 @@ def evaluate(
         start: State of the board when the run began; None if it was not recorded.
         throttled: Raspberry Pi's throttling bits before and after the run, for boards that do not
             report them window by window.
+        hindrance: Why no window counts; None if they do.
 
     Returns:
         One trial per record. Void trials carry their reason.
@@ -62,7 +64,8 @@ def evaluate(
     trials = []
     for record in records:
         bits = throttled if record.throttled == _UNKNOWN else (before, record.throttled)
-        hindrances = [*_throttling(bits), *_cooling(cooling, record.cooling)]
+        hindrances = [] if hindrance is None else [hindrance]
+        hindrances += [*_throttling(bits), *_cooling(cooling, record.cooling)]
         trials.append(_trial(record, windows[record.id], trace, is_measured, hindrances))
         before, cooling = record.throttled, record.cooling
     return tuple(trials)

@@ -297,6 +297,7 @@ class _Run:
                 is_measured=self.meter is not None and is_instrument(self.meter.record),
                 start=results.start,
                 throttled=observed.throttled,
+                hindrance=outcome.hindrance,
             )
         except BaseException:
             self._keep(HarnessRun(header=header, trials=()), "")

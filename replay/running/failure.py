@@ -39,19 +39,19 @@ _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Recovered:
-    """Values stored by step number ``step`` (0: the initial values), by tensor."""
+    """Values after step number ``step`` (0: the initial values), by tensor."""
 
     step: int
     values: Mapping[str, NDArray[np.float32]]
 
 
 class ReplayFailed(MeasurementInvalid):
-    """A step failed before its end.
+    """A step failed before its end, or all of them were disturbed.
 
     Attributes:
         record: the steps before it.
-        recovered: the values of the last complete step, read from storage; None where the plan
-            does not page, or they could not be read.
+        recovered: the values of the last complete step; None where they could not be read: a step
+            that failed has left them in storage only, if its plan pages.
     """
 
     def __init__(

@@ -93,6 +93,7 @@ def replay_record(
     *,
     throttled: tuple[int, int] | None,
     is_measured: bool,
+    hindrance: str | None = None,
 ) -> ReplayRecord:
     """Evaluate the records of a run.
 
@@ -102,7 +103,7 @@ def replay_record(
         records: the board's records.
         dumped: losses and kept values, as the board returned them.
         trace: the meter's trace; None without a meter.
-        throttled: as in :func:`~profiler.run.evaluate.evaluate`.
+        throttled: as in :func:`~profiler.run.evaluate.evaluate`, and so is ``hindrance``.
         is_measured: whether the meter is an instrument.
     """
     windows = [record for record in records.results.windows if record.id < len(script.windows)]
@@ -115,6 +116,7 @@ def replay_record(
             is_measured=is_measured,
             start=records.results.start,
             throttled=throttled,
+            hindrance=hindrance,
         )
         ids = (record.id for record in windows)
         return [

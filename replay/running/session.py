@@ -168,6 +168,7 @@ class ReplaySession:
             observed.trace(records.results, outcome.samples),
             throttled=observed.throttled,
             is_measured=self.meter is not None and is_instrument(self.meter.record),
+            hindrance=outcome.hindrance,
         )
         if isinstance(outcome.cut, BoardCommandFailed):
             failed = find_failed_line(target.plan, script.text, str(outcome.cut))
@@ -218,22 +219,27 @@ class ReplaySession:
             watched: another run, for the times of single actions.
 
         Raises:
-            MeasurementInvalid: ``record`` has no undisturbed step, or was interrupted.
+            ReplayFailed: a run has no undisturbed step, or was interrupted. The error has the
+                values that ``record`` has trained.
         """
-        sound = record.sound_steps
-        if not sound or record.counters is None:
-            reason = next(iter(record.disturbed.values()), "the run was interrupted")
-            raise MeasurementInvalid(
-                f"{self.board.name}: no step of {record.plan.name} was measured undisturbed:"
-                f" {reason}"
-            )
+        sound, counters = record.sound_steps, record.counters
+        for run in (record,) if watched is None else (record, watched):
+            if not run.sound_steps or run.counters is None:
+                reason = next(iter(run.disturbed.values()), "the run was interrupted")
+                raise ReplayFailed(
+                    f"{self.board.name}: no step of {run.plan.name} was measured undisturbed:"
+                    f" {reason}",
+                    record,
+                    Recovered(len(record.steps), record.values) if record.values else None,
+                )
+        assert counters is not None, "a run without them was interrupted"
         return MeasuredReplay(
             board=self.facts.identity,
             build=self.build,
             energy_source=self.energy_source,
             meter=self.meter_record,
             steps=sound + (() if watched is None else watched.sound_steps),
-            counters=record.counters,
+            counters=counters,
             memory=record.memory,
             power=record.power,
         )

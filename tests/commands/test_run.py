@@ -24,6 +24,7 @@ from devices.documents.document import dump_yaml, read_json, write_atomically
 from devices.profile import Interval
 from devices.replay import Comparison, ReplayReport
 from networks.training.initial import initial_values
+from profiler.boards.posix import PosixBoard
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
@@ -335,6 +336,24 @@ def test_a_report_of_a_run_with_a_disturbed_step_can_be_read(
     assert run(case, "--steps", str(STEPS), "--out", "disturbed") == 0
     report = StoredRun.read(case.directory / "disturbed").report
     assert (report.steps, report.all_steps, report.values[0].steps) == (STEPS - 1, STEPS, STEPS)
+
+
+@pytest.mark.slow
+def test_values_that_were_trained_while_every_step_was_disturbed_are_kept(
+    case: Solved,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(PosixBoard, "throttled", lambda _board: 0b1)
+    assert run(case, "--steps", str(STEPS), "--out", "throttled") == 4
+    said = capsys.readouterr().err
+    assert "was measured undisturbed: the board reports under-voltage" in said
+    assert f"values after step {STEPS}: throttled/recovered.npz" in said
+    with np.load(case.directory / "throttled" / "recovered.npz") as kept:
+        trained = bench.replayed.timed.values
+        assert set(kept) == set(trained)
+        assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
 
 
 @pytest.mark.slow

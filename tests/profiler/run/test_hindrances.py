@@ -137,6 +137,19 @@ def test_throttling_and_cooling_states_are_kept_with_the_trial() -> None:
     assert (found.throttled, found.cooling, found.void) == (0, 0, None)
 
 
+def test_what_hindered_a_whole_run_voids_its_windows() -> None:
+    (found,) = evaluate(
+        [record()],
+        [IdleWindow("before")],
+        None,
+        is_measured=False,
+        start=None,
+        throttled=None,
+        hindrance="the governor was not held",
+    )
+    assert found.void == "the governor was not held"
+
+
 def test_cooling_before_the_first_window_voids_it() -> None:
     (found,) = evaluate(
         [WindowRecord(**vars(record()) | {"cooling": 0})],
