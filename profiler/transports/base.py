@@ -69,7 +69,8 @@ class Transport(Protocol):
         """Use the board alone from now on, while the transport is connected.
 
         This keeps out processes of other users and of other computers that claim it too; a claim
-        expires when its owner has been silent for some minutes. Raises
+        expires when its owner has been silent for some minutes, unless what it has started still
+        runs. Raises
         :class:`~devices.errors.BoardInUse` if another process has claimed the board.
         """
         ...

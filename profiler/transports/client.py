@@ -7,6 +7,7 @@ keep the locks of each apart.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -34,9 +35,11 @@ class ClientLock:
         try:
             _directory().mkdir(mode=0o700, parents=True, exist_ok=True)
             self._handle = _lock(_directory() / self.token, os.O_CREAT)
-            os.write(self._handle, socket.gethostname().encode())
         except OSError:
             self._handle = None
+            return
+        with contextlib.suppress(OSError):  # a full disk: the file then names no computer
+            os.write(self._handle, socket.gethostname().encode())
 
     def release(self, *, cleaned: bool) -> None:
         """Release the lock. ``cleaned`` means that nothing is left on the board for a later session

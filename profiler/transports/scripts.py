@@ -125,14 +125,17 @@ kill -KILL 0
 """
 
 
-# For scripts that may take longer than a claim or a guard waits for a sign of life. It ends with
-# the script, however that ends.
-_SIGN_OF_LIFE = f"""
+# For scripts that may take longer than a claim or a guard waits for a sign of life: one now and
+# then, if `moved` prints something else than before. It ends with the script, however that ends.
+_SIGNS_OF_LIFE = f"""
 (
-  seconds=0
+  seconds=0 before=
   while sleep 1 && kill -0 "$$" 2>/dev/null; do
     seconds=$((seconds + 1))
-    [ $((seconds % {30 * LEASE_MINUTES})) -ne 0 ] || sign_of_life
+    [ $((seconds % {30 * LEASE_MINUTES})) -eq 0 ] || continue
+    now=$(moved 2>/dev/null)
+    [ "$now" = "$before" ] || sign_of_life
+    before=$now
   done
 ) </dev/null >/dev/null 2>&1 &
 keeper=$!
@@ -255,7 +258,8 @@ def put(directory: str, remote: str, *, token: str, size_bytes: int, executable:
     target = quote_path(remote)
     part = quote_path(posixpath.join(posixpath.dirname(remote), f".{token}.part"))
     return f"""{_enter(directory)}
-{_SIGN_OF_LIFE}
+moved() {{ wc -c <{part}; }}
+{_SIGNS_OF_LIFE}
 umask 077
 if [ -d {target} ]; then echo "it is a directory" >&2; exit 1; fi
 cat >{part} && [ "$(wc -c <{part})" -eq {size_bytes} ] &&
@@ -271,7 +275,8 @@ def get(directory: str, remote: str) -> str:
     meanwhile is cut to its size at the start."""
     source = quote_path(remote)
     return f"""{_enter(directory)}
-{_SIGN_OF_LIFE}
+moved() {{ echo "$seconds"; }}
+{_SIGNS_OF_LIFE}
 size=$(wc -c <{source}) && head -c "$((size))" {source} && echo "size $((size))" >&2
 """
 

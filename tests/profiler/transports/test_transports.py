@@ -802,15 +802,27 @@ def test_a_long_transfer_renews_the_claim_and_the_sign_of_life(tmp_path: Path) -
         transport.claim(somebody(7))
         seen = Path(transport.directory) / ".joulewright" / "seen"
         before = seen.stat().st_mtime
-        with putting(transport, "t", 2, env=environment) as shell:
+        long_ago = before - 3600
+
+        def arrives(data: bytes) -> bool:
+            """Whether a piece of the file renews the sign of life."""
+            os.utime(seen, (long_ago, long_ago))
             assert shell.stdin is not None
-            os.utime(seen, (before - 3600, before - 3600))
-            renewed = eventually(lambda: seen.stat().st_mtime >= before, 60.0)
-            shell.stdin.write(b"ab")
-            shell.stdin.close()
-            assert shell.wait(60) == 0
-        assert renewed
-        assert (Path(transport.directory) / "file").read_bytes() == b"ab"
+            shell.stdin.write(data)
+            shell.stdin.flush()
+            return eventually(lambda: seen.stat().st_mtime > long_ago + 1, 60.0)
+
+        with putting(transport, "t", 3, env=environment) as shell:
+            assert eventually(lambda: any(Path(transport.directory).glob(".t.part")))
+            assert arrives(b"a")
+            time.sleep(4.0)
+            os.utime(seen, (long_ago, long_ago))
+            time.sleep(4.0)
+            assert seen.stat().st_mtime < long_ago + 1, "nothing has arrived meanwhile"
+            assert arrives(b"b")
+            shell.communicate(b"c", timeout=60)
+        assert shell.returncode == 0
+        assert (Path(transport.directory) / "file").read_bytes() == b"abc"
 
 
 def test_an_attempt_that_was_cut_off_does_not_disturb_the_next_one(
