@@ -100,7 +100,8 @@ def _recorded(
     window.
     """
     begin_ns, length_s = windows_ns[0][0], capture.end_s - capture.start_s
-    fitting = tuple(each for each in windows_ns if (each[1] - begin_ns) / 1e9 <= length_s)
+    longest_ns = 1e9 * length_s / (1 - _MOST_RATE_ERROR)
+    fitting = tuple(each for each in windows_ns if each[1] - begin_ns <= longest_ns)
     return fitting or windows_ns[:1]
 
 

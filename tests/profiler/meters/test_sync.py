@@ -245,6 +245,13 @@ def test_pulses_of_another_block_are_refused() -> None:
     assert "do not fit the 12 windows" in reason
 
 
+def test_a_fast_clock_of_the_board_leaves_no_window_out() -> None:
+    stretches, clocks = several(100), Clocks(error=-0.02)
+    block = block_of(stretches, clocks)
+    clock = GpioSynchroniser(3).clock(capture_of(stretches, clocks), block)
+    assert clock.board_ns[-1] == block.windows_ns[-1][1]
+
+
 def cut_short(capture: Capture, share: float) -> Capture:
     """What an instrument has whose memory is full before the block ends."""
     count = int(share * len(capture))
