@@ -14,7 +14,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
 
 # An activity that takes longer is named where there is no terminal.
 _SOON_S = 0.5
@@ -70,9 +73,24 @@ def _print(text: str, stream: TextIO) -> None:
     try:
         print(text, file=stream, flush=True)
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        _ignore_from_now_on(stream)
+
+
+def _ignore_from_now_on(stream: TextIO) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def _rich_console() -> RichConsole:
+    """A console of rich on standard error, whose reader may go, too."""
+    from rich.console import Console as RichConsole
+
+    class Lasting(RichConsole):
+        def on_broken_pipe(self) -> None:
+            _ignore_from_now_on(sys.stderr)
+
+    return Lasting(stderr=True)
 
 
 class Status:
@@ -84,13 +102,12 @@ class Status:
     """
 
     def __init__(self, console: Console, text: str, lines_every_s: float) -> None:
-        from rich.console import Console as RichConsole
         from rich.status import Status as RichStatus
 
         self._console = console
         self._first = threading.Timer(_SOON_S, console.say, (text,))
         self._first.daemon = True
-        self._rich = RichConsole(stderr=True)
+        self._rich = _rich_console()
         self._says_first = bool(text) and not self._rich.is_terminal
         self._status = RichStatus(text, console=self._rich)
         self._lines_every_s = lines_every_s
@@ -134,7 +151,6 @@ class Progress:
     """
 
     def __init__(self, console: Console, activity: str, things: int | None) -> None:
-        from rich.console import Console as RichConsole
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
@@ -145,7 +161,7 @@ class Progress:
             if things is None
             else (MofNCompleteColumn(), BarColumn(), elapsed, words)
         )
-        self._progress = RichProgress(*columns, console=RichConsole(stderr=True), transient=True)
+        self._progress = RichProgress(*columns, console=_rich_console(), transient=True)
         self._task = self._progress.add_task(
             activity, total=1.0 if things is None else things, left=""
         )

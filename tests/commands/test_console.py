@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -21,6 +24,33 @@ def test_status_prints_a_line_for_each_text_except_passing_ones(
     captured = capsys.readouterr()
     assert captured.err == "building\nrunning\n"
     assert captured.out == ""
+
+
+WITHOUT_A_READER = """
+import os
+from commands.console import Console
+
+with Console().progress("solving", 2) as progress:
+    progress.show("a point", 1)
+    os.dup2(int(os.environ["BROKEN"]), 2)
+Console().result("the result")
+"""
+
+
+def test_a_progress_bar_whose_reader_has_gone_does_not_end_the_command() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_READER],
+        env={**os.environ, "BROKEN": str(writer)},
+        pass_fds=(writer,),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, "the result\n")
 
 
 def test_the_first_text_of_a_status_is_printed_if_nothing_follows_soon(
