@@ -129,6 +129,8 @@ class Difference:
         """Whether anything is known of how much the figures deviate by chance."""
         if self.spread is not None and self.spread.scale > 0:
             return True
+        if self.first.high == self.second.high == 0:
+            return True
         intervals = zip((self.first, self.second), self.published, strict=True)
         return all(is_exact or each.low < each.high for each, is_exact in intervals)
 

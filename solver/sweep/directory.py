@@ -136,8 +136,10 @@ class SweepDirectory:
                 solved, *others = event.schedules
                 rows = [self._write(costs, solved, self._options.gap, self._options.time_limit_s)]
                 for other in others:
-                    before = self._rows[costs.subject.graph.name, other.budget, SOLVED]
-                    rows.append(self._write(costs, other, before.asked_gap, before.time_limit_s))
+                    before = self._rows.get((costs.subject.graph.name, other.budget, SOLVED))
+                    if before is not None:  # it could be kept
+                        asked = before.asked_gap, before.time_limit_s
+                        rows.append(self._write(costs, other, *asked))
             case BaselineRun():
                 rows = [costs.baseline_row(event, self._options)]
         for row in rows:

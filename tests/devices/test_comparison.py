@@ -187,6 +187,13 @@ def test_a_figure_that_was_measured_once_deviates_as_in_the_other_run() -> None:
     assert alarms([[5 * values[0]] for values in first], second) == 10
 
 
+def test_figures_that_are_zero_in_both_runs_are_known_to_be_equal() -> None:
+    """The idle power of a board that sleeps below the zero of its meter."""
+    nothing = Interval.exact(0.0)
+    figure = Difference("idle for 1 s", "energy_j", nothing, nothing)
+    assert (figure.is_known, figure.p_value) == (True, 1.0)
+
+
 def test_published_figures_are_exact() -> None:
     one, other = (
         profile(["relu.forward elements=1"], [[time_s]]).changed(energy_source="published")

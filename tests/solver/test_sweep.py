@@ -680,6 +680,17 @@ def kept(
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
 
+def test_a_point_is_kept_although_one_that_it_improves_could_not_be(
+    tmp_path: Path, chain: CostedGraph, serial: dict[Budget, Schedule]
+) -> None:
+    directory = SweepDirectory(tmp_path, EXACT)
+    study = directory.study(SweepSubject(chain, "all"), list(serial), [])
+    found, lost = [each for each in serial.values() if each.actions][:2]
+    directory.keep(PointSolved(study, [found, lost]))
+    record = read_json(tmp_path / "sweep.json", SweepRecord)
+    assert [row.budget for row in record.points] == [found.budget]
+
+
 @pytest.mark.slow
 def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
