@@ -181,7 +181,7 @@ def _announce(
                 "operations": [spec.key for spec in specs],
                 "blocks": options.blocks,
                 "watched": networks,
-                "most_written_bytes": written_bytes,
+                "most_bytes_written_by_steps": written_bytes,
             }
         )
 

@@ -244,7 +244,7 @@ def _announce(
             {
                 "device": request.description.name,
                 "watches": watches,
-                "most_written_bytes_of_watching": written_bytes,
+                "most_bytes_written_by_watched_steps": written_bytes,
                 "rounds": request.rounds,
                 "steps_of_a_round": request.steps,
                 "directory": str(directory),

@@ -42,11 +42,12 @@ def lifetime(wear: Wear) -> str:
 
 
 def written_to_storage(most_bytes: int) -> str:
-    """What measuring writes to storage, as the end of a sentence."""
+    """What watched steps write to storage, as the end of a sentence."""
+    if not most_bytes:
+        return "nothing is written to storage"
     return (
-        f"at most {size(most_bytes)} is written to storage"
-        if most_bytes
-        else ("nothing is written to storage")
+        f"its steps write at most {size(most_bytes)} to storage, besides the values that they begin"
+        " with"
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from devices.documents.readable import size
 from devices.errors import BuildFailed, MeasurementInvalid, RequestRefused
 from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
@@ -115,6 +116,14 @@ def watch_step(
     # Where counting zeros writes to storage, too, it has a share of its own.
     counting_pages = counts_zeros and ways[0].written_bytes > 0
     share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
+    extent = _Extent(rounds, steps, share_bytes)
+    if all(extent.steps_of(way.written_bytes) == 0 for way in ways):
+        raise MeasurementInvalid(
+            f"{description.name}: {FEWEST_STEPS} steps of {network.model} in each of"
+            f" {rounds * len(ways)} sittings would write more than {size(storage_budget_bytes)} to"
+            " storage",
+            remedy="allow more with --storage-budget-mib",
+        )
     kept = None
     if directory is not None:
         asked = f"{steps} {rounds} {first_seed}"
@@ -127,7 +136,7 @@ def watch_step(
             sittings += _sittings(
                 description,
                 group,
-                _Extent(rounds, steps, share_bytes),
+                extent,
                 profile,
                 seed,
                 kept,

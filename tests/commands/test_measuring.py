@@ -115,7 +115,9 @@ def test_check_shares_the_bytes_that_may_be_written_and_announces_them(
     monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
     assert cli.main([*CHECK, "--storage-budget-mib", "64"]) == 2
     said = capsys.readouterr().err
-    assert "the step of one and of two is watched again; at most 64.00 MiB is written to" in said
+    assert (
+        "the step of one and of two is watched again; its steps write at most 64.00 MiB to" in said
+    )
     assert sum(shares) <= 64 * MIB
 
 
@@ -126,7 +128,7 @@ def test_a_dry_check_only_says_what_it_would_measure_and_write(
 ) -> None:
     assert cli.main([*CHECK, "--dry-run", "--json", *words]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["most_written_bytes"] == most
+    assert document["most_bytes_written_by_steps"] == most
     assert set(document["operations"]) == {RELU.key, ADD.key}
     assert not Path("results").exists()
 
@@ -197,7 +199,7 @@ def test_a_dry_tune_only_says_what_it_would_write(
     assert tune((), "--dry-run", "--json", "--rounds", "3", "--storage-budget-mib", "64") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["watches"], document["rounds"]) == (True, 3)
-    assert document["most_written_bytes_of_watching"] == 64 * MIB
+    assert document["most_bytes_written_by_watched_steps"] == 64 * MIB
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,15 +7,18 @@ from typing import Any
 
 import pytest
 
+from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.profile import ProfiledNetwork, Sitting
 from devices.published import load_published
 from networks.models import build_model
 from replay.costs.context import WatchedSitting
 from replay.costs.kept_sittings import KeptSittings
+from replay.costs.watch import watch_step
 from replay.costs.ways import Way, ways_to_run
 from solver.problem.schedule import Schedule
 from solver.solving import solving
+from tests.support.boards.measuring import describe
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.replays import paged_chain
 
@@ -56,3 +59,12 @@ def test_no_search_follows_one_that_was_interrupted(monkeypatch: pytest.MonkeyPa
     with pytest.raises(KeyboardInterrupt):
         ways_to_run(DIGITS, load_published("m4"), False, lambda _: None)
     assert searches == 1
+
+
+def test_a_write_budget_that_allows_no_sitting_is_named_before_the_board_is_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("replay.costs.watch.ways_to_run", lambda *_: [way(SCHEDULE)] * 3)
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+    with pytest.raises(MeasurementInvalid, match="would write more than 100 B to storage; allow"):
+        watch_step(describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=100)
