@@ -71,7 +71,7 @@ def evaluation_of(step: TrainingStep) -> Evaluation:
     by_weight = (
         labels is not None
         and last.spec.attributes.get("by_weight")
-        and step.tensor[last.reads[2]].kind != "activation"
+        and step.tensor[last.reads[2]].kind == "parameter"
     )
     used = {name for op in ops for name in (*op.reads, *op.writes)}
     tensors = tuple(
