@@ -83,6 +83,7 @@ def network_of(
     for name in weights:
         weights[name]  # refuses a missing, damaged or infinite array before anything is measured
     tensor_of = {name: weights.first_name(name) for name in weights}
+    network.trainable = {tensor_of[name] for name in program.parameters.values()}
     counters = tuple(construction.counters)
     _leave_out_unread(network)
     read = {value.name for layer in network.layers for value in layer.reads}

@@ -68,7 +68,7 @@ def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
     Raises:
         NetworkError: No linear layer is selected.
     """
-    names = {layer.reads[1].name for layer in network.layers if _is_linear(layer)}
+    names = {layer.reads[1].name for layer in network.layers if _is_linear(network, layer)}
     chosen = names - _tables(network)
     if lora.pattern is not None:
         chosen = {name for name in names if fnmatchcase(name, lora.pattern)}
@@ -80,12 +80,13 @@ def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
     builder = _Builder(network, lora.rank)
     layers, network.layers[:] = list(network.layers), []
     for layer in layers:
-        builder.add(layer, is_chosen=_is_linear(layer) and layer.reads[1].name in chosen)
+        is_chosen = _is_linear(network, layer) and layer.reads[1].name in chosen
+        builder.add(layer, is_chosen=is_chosen)
     return tuple(builder.adapters)
 
 
-def _is_linear(layer: Layer) -> bool:
-    return layer.spec.kind == "linear.forward" and layer.reads[1].kind == "parameter"
+def _is_linear(network: Network, layer: Layer) -> bool:
+    return layer.spec.kind == "linear.forward" and network.can_train(layer.reads[1])
 
 
 def _tables(network: Network) -> set[str]:

@@ -7,7 +7,7 @@ read. Nothing is computed: a :class:`Value` is a name with a shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -84,6 +84,9 @@ class Network:
         self.loss: Value | None = None
         self.one: Value | None = None
         """The number 1, the gradient of a loss that is composed; not needed for a single one."""
+        self.trainable: Set[str] | None = None
+        """Names of the parameters that can be trained; None if all can be. Others are buffers and
+        constants."""
         self._names: set[str] = set()
         self._tensors: set[str] = set()
         self._dropouts = 0
@@ -572,6 +575,12 @@ class Network:
         self._tensors.update(value.name for value in (*reads, *writes))
         self.layers.append(Layer(name, spec, reads, writes, dict(scalars or {})))
         return writes[0]
+
+    def can_train(self, value: Value) -> bool:
+        """Whether a tensor is a parameter, and neither a buffer nor a constant."""
+        return value.kind == "parameter" and (
+            self.trainable is None or value.name in self.trainable
+        )
 
     def needing_gradients(self) -> set[str]:
         """Tensors that depend on a trained parameter, and therefore need a gradient."""

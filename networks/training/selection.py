@@ -24,7 +24,7 @@ def select_trained(network: Network, words: Sequence[str]) -> None:
     Raises:
         NetworkError: A word selects nothing.
     """
-    roles = dict(_parameters(network))
+    roles = {name: role for layer in network.layers for name, role in _parameters(network, layer)}
     chosen = {name for word in words for name in _selected(network, word, roles)}
 
     def marked(value: Value) -> Value:
@@ -35,23 +35,18 @@ def select_trained(network: Network, words: Sequence[str]) -> None:
     ]
 
 
-def _parameters(network: Network) -> Iterator[tuple[str, str]]:
-    """Names and roles of what could be trained: no running statistics."""
-    for layer in network.layers:
-        yield from _parameters_of(layer)
-
-
-def _parameters_of(layer: Layer) -> Iterator[tuple[str, str]]:
+def _parameters(network: Network, layer: Layer) -> Iterator[tuple[str, str]]:
+    """Names and roles of what a layer reads and could be trained: no running statistics."""
     if not layer.spec.signature.mutates:
         for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
-            if value.kind == "parameter" and operand.role in layer.spec.differentiated:
+            if network.can_train(value) and operand.role in layer.spec.differentiated:
                 yield value.name, operand.role
 
 
 def _selected(network: Network, word: str, roles: dict[str, str]) -> set[str]:
     if word == _HEAD:
-        last = next((layer for layer in reversed(network.layers) if [*_parameters_of(layer)]), None)
-        found = set(dict(_parameters_of(last))) if last is not None else set()
+        each = (dict(_parameters(network, layer)) for layer in reversed(network.layers))
+        found = set(next(filter(None, each), ()))
     elif word in _ROLES:
         found = {name for name, role in roles.items() if role in _ROLES[word]}
     else:

@@ -65,6 +65,7 @@ TRAINABLE = [
     "compositions",
     "each_row",
     "filled",
+    "buffers",
 ]
 
 
@@ -107,7 +108,7 @@ def test_loss_gradients_and_statistics_agree_with_pytorch(
     (loss,) = (
         made[each.name] for each in step.tensors if each.kind == "activation" and each.persist
     )
-    assert float(loss[0]) == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
+    assert loss.item() == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
     found, expected = gradients(step, made), recorded(name, "gradient")
     assert found.keys() == expected.keys()
     for key, gradient in found.items():
@@ -395,6 +396,21 @@ def test_only_selected_parameters_are_trained(words: list[str], names: set[str])
 def test_a_selection_overrides_what_the_file_froze() -> None:
     step = build_model(str(EXPORTED / "waves.pt2"), train=["frozen.weight"])
     assert updated(step) == {"frozen.weight"}
+
+
+@pytest.mark.parametrize(
+    ("word", "modules"),
+    [("*", {"conv", "mix", "head"}), ("bias", {"conv", "mix", "head"}), ("head", {"head"})],
+)
+def test_neither_buffers_nor_constants_are_selected(word: str, modules: set[str]) -> None:
+    names = updated(build_model(str(EXPORTED / "buffers.pt2"), train=[word]))
+    parts = {"bias"} if word == "bias" else {"weight", "bias"}
+    assert names == {f"{module}.{part}" for module in modules for part in parts}
+
+
+def test_a_norm_without_parameters_cannot_be_trained() -> None:
+    with pytest.raises(NetworkError, match="no parameter is selected by 'norm'"):
+        build_model(str(EXPORTED / "buffers.pt2"), train=["norm"])
 
 
 def test_only_the_head_of_a_built_in_network_is_trained() -> None:

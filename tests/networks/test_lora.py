@@ -181,3 +181,8 @@ def test_a_networks_file_gets_adapters_under_its_own_names() -> None:
     linear = {each.reads[1] for each in plain.ops if each.spec.kind == "linear.forward"}
     assert {adapter.name for adapter in step.adapters} == matrices(linear)
     assert ", LoRA 2" in step.title
+
+
+def test_a_product_with_a_buffer_or_a_constant_has_no_adapter() -> None:
+    step = build_model(str(REFERENCES / "exported" / "buffers.pt2"), lora="2")
+    assert updated(step) == matrices({"mix.weight", "head.weight"})

@@ -974,6 +974,27 @@ class FilledReshaped(nn.Module):
         return functional.cross_entropy(x + all_rows.view(4, 4), labels)
 
 
+class Buffers(nn.Module):
+    """Buffers and constants where parameters could stand: sums, products, norms and a loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.InstanceNorm2d(4)
+        self.pool = nn.AdaptiveAvgPool2d((3, 3))
+        self.mix, self.head = nn.Linear(9, 6), nn.Linear(24, 3)
+        self.register_buffer("places", torch.randn(4, 12))
+        self.register_buffer("filters", torch.randn(7, 6))
+        self.register_buffer("weight", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, image: Tensor, target: Tensor) -> Tensor:
+        x = self.pool(self.norm(self.conv(image))).flatten(2)
+        x = self.mix(x) + self.places[:, :6]
+        x = x + (x @ self.filters.T).mean()
+        return functional.binary_cross_entropy_with_logits(
+            self.head(x.flatten(1)), target, pos_weight=self.weight
+        )
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1070,6 +1091,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
             _indices(3, 2),
         ),
     ),
+    "buffers": (Buffers, lambda: (torch.randn(2, 2, 8, 8), torch.rand(2, 3))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
