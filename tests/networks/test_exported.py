@@ -66,6 +66,7 @@ TRAINABLE = [
     "each_row",
     "filled",
     "buffers",
+    "ignored_labels",
 ]
 
 

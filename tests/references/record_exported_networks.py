@@ -995,6 +995,24 @@ class Buffers(nn.Module):
         )
 
 
+class IgnoredLabels(nn.Module):
+    """Sums and smoothed means over rows of which some, by their computed labels, do not count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
+        f, rows = functional, self.layer(x).flatten(0, 1)
+        labels = f.pad(tokens, (0, 1), value=-100)[..., 1:].flatten()
+        some = torch.tensor([1, -100, 3, 4, 0, 2, -100, 1])
+        loss = f.cross_entropy(rows, labels, reduction="sum") / 7
+        loss = loss + f.cross_entropy(rows, labels, label_smoothing=0.1)
+        loss = loss + f.cross_entropy(rows, labels, label_smoothing=0.2, reduction="sum") / 5
+        loss = loss + f.cross_entropy(rows, some, label_smoothing=0.3)
+        return loss + f.cross_entropy(rows, tokens.flatten(), label_smoothing=0.1)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1092,6 +1110,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
         ),
     ),
     "buffers": (Buffers, lambda: (torch.randn(2, 2, 8, 8), torch.rand(2, 3))),
+    "ignored_labels": (IgnoredLabels, lambda: (torch.randn(2, 4, 6), _indices(5, 2, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),

@@ -153,31 +153,29 @@ def _cross_entropy(p: Parts) -> None:
     """With smoothed labels, with probabilities as the target, or a sum over rows.
 
     Weights of classes and labels that are ignored belong to one operation, but in a loss of each
-    row.
+    row. Labels that are computed may be ignored.
     """
     x, target = p.operand(), p.operand("target")
     smoothing, shape = p.number("label_smoothing", 0.0), p.shape(x)
     reduction = p.number("reduction", _MEAN)
     has_labels = not p.is_float(target)
-    axis = 1 if len(shape) > 1 else 0
-    if reduction == _NONE:
-        _of_each_row(p, _log_probabilities(p, x, axis), axis)
-        return
-    if has_labels and not smoothing and _takes_mean(p):
-        return
     is_weighted = p.has("weight") or p.number("ignore_index", _IGNORED_LABEL) != _IGNORED_LABEL
-    if has_labels and is_weighted:
+    is_whole = is_weighted or not smoothing or not p.is_input(target)
+    if has_labels and is_whole and reduction != _NONE:
         _sum_of_rows(p)
+        return
+    axis = 1 if len(shape) > 1 else 0
+    logarithms = _log_probabilities(p, x, axis)
+    if reduction == _NONE:
+        _of_each_row(p, logarithms, axis)
         return
     classes = shape[axis]
     rows = math.prod(shape) // classes
     total = 1.0 if reduction == _SUM else 1 / rows
-    logarithms = None if has_labels and not smoothing else _log_probabilities(p, x, axis)
     if has_labels:
         loss = p.add("cross_entropy_loss.default", (), self=x, target=target)
         loss = p.scaled(loss, (1 - smoothing) * rows * total)
     else:
-        assert logarithms is not None, "probabilities need logarithms"
         if p.has("weight"):
             across = (shape[axis], *(1 for _ in shape[axis + 1 :]))
             weights = p.reshaped(p.operand("weight"), across)
@@ -185,7 +183,6 @@ def _cross_entropy(p: Parts) -> None:
         each = p.pair("mul", logarithms, target)
         loss = p.scaled(p.add("sum.default", (), self=each), -(1 - smoothing) * total)
     if smoothing:
-        assert logarithms is not None, "smoothed labels need logarithms"
         every = p.add("sum.default", (), self=logarithms)
         loss = p.pair("add", loss, p.scaled(every, -smoothing * total / classes))
     p.end(loss)

@@ -25,6 +25,14 @@ from networks.exported.program import (
 
 Shape: TypeAlias = tuple[int, ...]
 
+_SAME_ELEMENTS = tuple(
+    f"aten.{name}."
+    for name in (
+        *("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "contiguous"),
+        *("clone", "alias", "detach", "to", "type_as"),
+    )
+)
+
 
 class Incomplete(Exception):
     """The node lacks a tensor, or is too large; it is mapped as it is, and refused by its name."""
@@ -102,6 +110,14 @@ class Parts:
     def varies(self, x: Reference) -> bool:
         """Whether the values of an operand may differ between steps."""
         return x.name in self._varying
+
+    def is_input(self, x: Reference) -> bool:
+        """Whether a tensor has all elements of an input in their order, in whatever shape."""
+        name = x.name
+        for node in reversed(self._program.nodes):
+            if name in node.outputs and node.target.startswith(_SAME_ELEMENTS):
+                name = node.reads[0]
+        return name in self._program.inputs
 
     def is_whole(self, x: Reference) -> bool:
         """Whether the elements of an operand are integers."""

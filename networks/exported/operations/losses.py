@@ -21,13 +21,13 @@ _IGNORED_LABEL = -100
 def _cross_entropy(c: Construction, node: Node) -> None:
     """A mean over rows, or with ``by_rows`` a weighted sum that is divided by their number."""
     ignored = c.plain(node, "ignore_index", _IGNORED_LABEL)
-    is_weighted = c.has(node, "weight") or ignored != _IGNORED_LABEL or _may_ignore(c, node)
+    smoothing = c.plain(node, "label_smoothing", 0.0)
+    is_weighted = (
+        c.has(node, "weight") or ignored != _IGNORED_LABEL or smoothing != 0 or _may_ignore(c, node)
+    )
     if abs(ignored) >= MOST:
         raise Unsupported(f"ignore_index is {ignored}", "a number nearer to zero, such as -1")
-    if is_weighted:
-        c.require(node, reduction=_REDUCTION_MEAN)
-    else:
-        c.require(node, reduction=_REDUCTION_MEAN, label_smoothing=0.0)
+    c.require(node, reduction=_REDUCTION_MEAN)
     known = c.constant_of(node, "target")
     labels = c.value(node, "target") if known is None else c.known_indices(node.name, known)
     view = c.view(node, "self")
@@ -57,7 +57,7 @@ def _cross_entropy(c: Construction, node: Node) -> None:
         "weighted_cross_entropy.forward", rows=rows, classes=classes, by_weight=by_weight
     )
     scalars = {
-        "smoothing": c.plain(node, "label_smoothing", 0.0),
+        "smoothing": smoothing,
         "ignored": float(ignored),
     }
     _loss(c, node, spec, (logits, labels, weights), scalars)
