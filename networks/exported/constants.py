@@ -174,7 +174,7 @@ _OF_ONE: Mapping[str, Callable[[Any], Any]] = {
     **{"rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "abs": np.abs},
     **{"neg": np.negative, "floor": np.floor, "ceil": np.ceil, "round": np.round},
     **{"tanh": np.tanh, "square": np.square, "logical_not": np.logical_not},
-    **{"bitwise_not": np.invert, "t": np.transpose, "sign": np.sign},
+    **{"bitwise_not": np.invert, "t": np.transpose, "numpy_T": np.transpose, "sign": np.sign},
 }
 _SAME = (
     *("alias.default", "contiguous.default", "detach.default", "to.dtype", "to.dtype_layout"),

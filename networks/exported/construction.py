@@ -27,7 +27,8 @@ from networks.exported.program import (
     TensorMeta,
     Unreadable,
 )
-from networks.exported.views import PARTS, Merged, View
+from networks.exported.sharing import Sharing
+from networks.exported.views import Merged, View
 from networks.exported.weights import NUMPY, Arrays
 from networks.training.network import Network, Value
 
@@ -74,6 +75,7 @@ class Construction:
         self.views: dict[str, View] = {}
         self.maker: dict[str, Node] = {}
         """The node that made each tensor, if it has one result."""
+        self.sharing = Sharing(self.maker, program.tensors)
         self.overwritten: set[str] = set()
         """Tensors that an operation in place has changed."""
         self.kept_constants: dict[str, NDArray[np.float32]] = {}
@@ -108,10 +110,7 @@ class Construction:
         self._converted: dict[tuple[str, bool], Value] = {}
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
-        self.maybe_copied: set[str] = set()
-        """Stored tensors of which PyTorch may have copies in place of views."""
         self._merged: dict[str, Merged] = {}
-        self._reshaped_from: list[tuple[str, str]] = []
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
         self._readers: dict[str, list[Node]] = {}
@@ -498,7 +497,6 @@ class Construction:
         if view.value.kind == "input" or view.value.name in self.kept_constants:
             return view
         same = self.network.detach(self._layer_name(node, "detached"), view.value)
-        self._reshaped_from.append((same.name, view.value.name))
         return view.of(same)
 
     def _layer_name(self, node: Node, part: str) -> str:
@@ -513,14 +511,6 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def bind_copy(self, node: Node, *views: View) -> None:
-        """State what the node's outputs have become, where PyTorch may have made copies of them.
-
-        Here they share the stored tensors, which an operation in place must not change then.
-        """
-        self.maybe_copied.update(view.value.name for view in views)
-        self.bind(node, *views)
-
     def merged(self, node: Node, name: str = "") -> Merged | None:
         """The tensor that an argument names, by default the first, if its axes are merged ones."""
         found = node.arguments.get(name or next(iter(node.arguments), ""))
@@ -532,11 +522,10 @@ class Construction:
             self._merged[node.outputs[0]] = merged
 
     def reshaped_copy(self, node: Node, view: View, shape: tuple[int, ...]) -> View:
-        """A copy in another shape, where PyTorch may have made a view."""
+        """A copy in another shape."""
         if math.prod(shape) != math.prod(view.shape):
             raise Unsupported(f"it makes shape {shape} of {view.shape}")
         copy = self.stored(node, view)
-        self._reshaped_from.append((copy.name, view.value.name))
         return View.whole(Value(copy.name, shape, copy.kind))
 
     def bind(self, node: Node, *views: View) -> None:
@@ -556,9 +545,6 @@ class Construction:
             if node.is_in_place and self.has_gradient(self.subject(node)):
                 raise Unsupported("it changes a tensor in place without a gradient (torch.no_grad)")
             views = tuple(self.detached(node, view) for view in views)
-        if node.target.removeprefix("aten.") not in PARTS:  # such as a product with 1
-            read = {self.views[name].value.name for name in node.reads if name in self.views}
-            self.maybe_copied.update(read.intersection(view.value.name for view in views))
         if node.is_in_place:
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
@@ -573,22 +559,28 @@ class Construction:
             raise Unsupported(f"it changes the {overwritten.value.kind} {changed}")
         if not overwritten.has_all or result.strides != overwritten.strides:
             raise Unsupported("it changes a part of a tensor in place", "its form not in place")
-        same = self.views_of_stored(changed)
-        twins = [set(pair) - {changed} for pair in self._reshaped_from if changed in pair]
-        copies = {name for pair in twins for each in pair for name in self.views_of_stored(each)}
-        if changed in self.maybe_copied or copies:
-            shared = same if changed in self.maybe_copied else set()
-            others = (shared | copies) - set(node.reads[:1])
-            if others & self.read_after(node):
-                raise Unsupported(
-                    "it changes a tensor in place, and another that may be a copy is read later",
-                    "its form not in place",
-                )
+        self.change(node, changed, result.value)
+
+    def change(self, node: Node, stored: str, changed: Value) -> None:
+        """Let what shares the memory that a node changes in PyTorch be views of a changed tensor.
+
+        Copies that are views of the same stored tensor here stay as they are.
+
+        Raises:
+            Unsupported: Something that shares it, or may, is stored elsewhere, and read later.
+        """
+        sharing, read = self.sharing, node.reads[0]
+        root, origin = sharing.root(read), sharing.origin(read)
+        same = {name for name in self.views_of_stored(stored) if sharing.root(name) == root}
+        others = (self.read_after(node) & self.views.keys()) - same
+        if any(sharing.origin(name) == origin for name in others):
+            raise Unsupported(
+                "it changes a tensor in place, and another that may be a copy is read later",
+                "its form not in place",
+            )
         self.overwritten |= same
         for name in same:
-            self.views[name] = self.views[name].of(result.value)
-        stale = {each for each, merged in self._merged.items() if merged.view.value.name == changed}
-        for name in same | stale:
+            self.views[name] = self.views[name].of(changed)
             self._merged.pop(name, None)
 
     def views_of_stored(self, stored: str) -> set[str]:

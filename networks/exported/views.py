@@ -10,17 +10,6 @@ import numpy as np
 
 from networks.training.network import Value
 
-PARTS = frozenset(
-    {
-        *("slice.Tensor", "select.int", "view.default", "transpose.int", "permute.default"),
-        *("unsqueeze.default", "squeeze.dim", "squeeze.default", "squeeze.dims", "t.default"),
-        *("alias.default", "detach.default", "unbind.int", "split.Tensor", "chunk.default"),
-        *("split_with_sizes.default", "expand.default", "unflatten.int", "fill_.Scalar"),
-        *("zero_.default", "copy_.default", "fill_.Tensor"),
-    }
-)
-"""Operations whose results are views of the first operand in PyTorch."""
-
 
 @dataclass(frozen=True)
 class View:

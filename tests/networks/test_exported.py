@@ -67,6 +67,9 @@ TRAINABLE = [
     "filled",
     "buffers",
     "ignored_labels",
+    "changed_copy",
+    "same_in_place",
+    "set_parts",
 ]
 
 
@@ -453,15 +456,27 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("changed_copy", "changes a tensor in place, and another that may be a copy is read later"),
         ("merged_in_place", "changes a tensor in place, and another that may be a copy is read"),
-        ("same_in_place", "changes a tensor in place, and another that may be a copy is read"),
         ("filled_reshaped", "changes a tensor in place, and another that may be a copy is read"),
     ],
 )
 def test_a_program_whose_meaning_would_change_is_refused(name: str, why: str) -> None:
     with pytest.raises(ExportError, match=why):
         network(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "why"),
+    [
+        ("shared_in_place", 6, "another that may be a copy is read later"),
+        ("kept_in_place", 4, "a buffer or a constant in place, and the change would be lost"),
+    ],
+)
+def test_every_change_that_would_be_lost_is_refused(name: str, count: int, why: str) -> None:
+    with pytest.raises(ExportError, match=why) as raised:
+        network(name)
+    first = str(raised.value).splitlines()[0]
+    assert first.endswith(f"{count} operations cannot be trained here:")
 
 
 def test_another_batch_size_is_refused() -> None:

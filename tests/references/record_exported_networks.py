@@ -27,9 +27,9 @@ from tests.support.paths import REFERENCES, ROOT
 FOLDER = REFERENCES / "exported"
 STEPS = 3
 _NOT_TRAINED = {
-    *("predictions", "unsupported", "changed_copy", "dropped"),
+    *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
-    *("same_in_place", "filled_reshaped"),
+    *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
 
@@ -1013,6 +1013,70 @@ class IgnoredLabels(nn.Module):
         return loss + f.cross_entropy(rows, tokens.flatten(), label_smoothing=0.1)
 
 
+class SetParts(nn.Module):
+    """Parts are set through views of all kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        f, h = functional, self.layer(x)
+        square = h @ h.T
+        square.diagonal().fill_(-2.0)
+        loss = f.cross_entropy(square, labels)
+        y, z, u, v = h * 2, h * 3, h * 4, h * 5
+        y.T[0], y.mT[1], y.swapaxes(0, 1)[2], y.movedim(0, 1)[3] = 0.5, 1.5, 2.5, 3.5
+        z.view_as(torch.zeros(2, 16))[0], z.expand_as(h)[:, 1] = 0.5, 1.5
+        turned = u.view(2, 2, 8).transpose(0, 1).reshape(4, 8)
+        turned[:, 0] = 3.0
+        loss = loss + self.out(turned.view(2, 2, 8).transpose(0, 1)).square().mean()
+        v.swapaxes(0, 1).clamp_(min=0)
+        ones = torch.ones(4, 4)
+        ones.T[0], ones.swapaxes(0, 1)[1] = h[:, 0], 3.0
+        return loss + f.cross_entropy(self.out(v) + self.out(ones @ (y + z)), labels)
+
+
+class SharedInPlace(nn.Module):
+    """Changes in place of what other tensors share in PyTorch, and not here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        f = functional
+        a, b, c, d, e = (self.layer(x) for _ in range(5))
+        a.unfold(1, 2, 2)[:, 0] = 0.0
+        f.dropout(b[:, 1:5], 0.3, training=False)[:, 0] = 0.0
+        c = c.view(2, 2, 8).transpose(1, 2).contiguous()
+        c.view(2, 16)[:, 0] = 0.0
+        detached = d.detach()
+        d[:, 0] = 0.0
+        f.relu(e.unfold(1, 2, 2), inplace=True)
+        zeros = torch.zeros(4, 4)
+        zeros.diagonal().fill_(2.0)
+        return f.cross_entropy(zeros @ (a + b + d + e + detached), labels) + c.sum()
+
+
+class KeptInPlace(nn.Module):
+    """Changes in place of buffers and parameters, which no update makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.weight = nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+        self.register_buffer("hidden", torch.zeros(4, 8))
+        self.register_buffer("queue", torch.randn(6, 8))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = torch.tanh(self.layer(x) + self.hidden)
+        self.hidden.copy_(x.detach())
+        self.queue[0] = x[0].detach()
+        self.queue[1].zero_()
+        self.weight.detach()[0] = 0.0
+        return functional.cross_entropy(x * self.weight + self.queue.mean(), labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1111,6 +1175,9 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     ),
     "buffers": (Buffers, lambda: (torch.randn(2, 2, 8, 8), torch.rand(2, 3))),
     "ignored_labels": (IgnoredLabels, lambda: (torch.randn(2, 4, 6), _indices(5, 2, 4))),
+    "set_parts": (SetParts, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),

@@ -22,6 +22,7 @@ from networks.exported.program import (
     Reference,
     TensorMeta,
 )
+from networks.exported.sharing import PARTS
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -226,7 +227,9 @@ class Parts:
 
     def end(self, result: Reference, output: int = 0) -> None:
         """State which tensor is the node's result, or one of several."""
-        self._append("clone.default", {"self": result}, self.node.outputs[output])
+        is_view = self.node.target.removeprefix("aten.") in PARTS
+        target = "alias.default" if is_view else "clone.default"
+        self._append(target, {"self": result}, self.node.outputs[output])
 
     def _append(self, target: str, arguments: Mapping[str, Argument], output: str) -> None:
         node = self.node

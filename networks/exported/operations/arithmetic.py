@@ -106,7 +106,7 @@ def _power(c: Construction, node: Node) -> None:
     exponent = c.number(node, "exponent")
     x = c.view(node, "self")
     if exponent == 1:
-        c.bind_copy(node, x)
+        c.bind(node, x)
     elif exponent == 3:
         square = applied(c, node, "square.forward", x, part="square")
         c.bind(node, pairwise(c, node, "multiply", x, square))

@@ -66,7 +66,7 @@ def _attention(c: Construction, node: Node) -> None:
     output = c.layer(node, spec, (*inputs, *mask), shape=query.shape, scalars=scalars)
     in_heads = View.whole(output).permuted((0, 2, 1, 3))
     shape = c.meta(node).shape
-    c.bind_copy(node, in_heads if len(shape) == 4 else in_heads.without(1))
+    c.bind(node, in_heads if len(shape) == 4 else in_heads.without(1))
 
 
 def _without_repeated_heads(c: Construction, node: Node) -> tuple[View, View]:

@@ -139,7 +139,7 @@ def _drop_channels(c: Construction, node: Node) -> None:
     """Dropout of whole channels, with a draw for each sample and channel."""
     view, probability = c.view(node, "input"), c.plain(node, "p", 0.5)
     if not c.plain(node, "train", False) or probability == 0:
-        c.bind_copy(node, view)
+        c.bind(node, view)
         return
     if len(view.shape) < 2:
         raise Unsupported(f"it drops channels of shape {view.shape}")

@@ -136,7 +136,7 @@ def elementwise(
 def _dropout(c: Construction, node: Node) -> None:
     probability = c.plain(node, "p", 0.5)
     if not c.plain(node, "train", False) or probability == 0:
-        c.bind_copy(node, all_of(c, node))
+        c.bind(node, all_of(c, node))
         return
     c.dropouts += 1
     scalars = {"probability": probability, "seed": float(c.dropouts)}

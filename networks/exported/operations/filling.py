@@ -15,12 +15,8 @@ from networks.exported.construction import (
     copied_elements,
 )
 from networks.exported.program import FLOAT32, INT64, Node
-from networks.exported.views import PARTS, View
+from networks.exported.views import View
 from networks.training.network import Value
-
-_PERHAPS_PARTS = frozenset(
-    {"reshape.default", "flatten.using_ints", "contiguous.default", "to.dtype"}
-)
 
 
 def _fill(c: Construction, node: Node) -> None:
@@ -42,7 +38,6 @@ def _copy(c: Construction, node: Node) -> None:
     view = _changed_view(c, node)
     source = c.stored(node, c.expanded(c.view(node, "src"), view.shape))
     if view.is_row_major:
-        c.maybe_copied.add(source.name)
         _rebind(c, node, view, Value(source.name, view.value.shape, source.kind))
         return
     spec = OpSpec.of("pad.forward", **copied_elements(view))
@@ -52,10 +47,16 @@ def _copy(c: Construction, node: Node) -> None:
 
 
 def _changed_view(c: Construction, node: Node) -> View:
-    c.subject(node)  # a tensor, or it raises
+    view = c.subject(node)  # a tensor, or it raises
     if not node.is_in_place or c.meta(node).dtype not in {FLOAT32, INT64}:
         raise Unsupported("it sets elements of a tensor that is neither float32 nor int64")
-    view = c.subject(node)
+    program, origin = c.program, c.sharing.origin(node.reads[0])
+    kept = {*program.parameters, *program.buffers, *program.constants}
+    if origin in kept or any(c.constant(each) is not None for each in (origin, node.reads[0])):
+        raise Unsupported(
+            "it changes a parameter, a buffer or a constant in place, and the change would be lost",
+            "a copy of it (clone)",
+        )
     if view.value.kind == "input" or 0 in view.strides:
         raise Unsupported(f"it changes the {view.value.kind} {view.value.name}")
     if view.value.elements > MOST_ELEMENTS:
@@ -91,34 +92,9 @@ def _rebind(c: Construction, node: Node, view: View, changed: Value) -> None:
     """Let all views of the tensor in PyTorch have the changed elements."""
     if node.without_gradient:
         raise Unsupported("it changes a tensor in place without a gradient (torch.no_grad)")
-    root = _root(c, node.reads[0])
-    later = c.read_after(node)
-    for name in c.views_of_stored(view.value.name):
-        base = _root(c, name)
-        if base == root:
-            c.views[name] = c.views[name].of(changed)
-            c.overwritten.add(name)
-        elif name in later and (_perhaps_part(c, base) or _perhaps_part(c, root)):
-            raise Unsupported(
-                "it changes a tensor in place, and another that may be a copy is read later",
-                "its form not in place",
-            )
+    c.change(node, view.value.name, changed)
     c.views[node.outputs[0]] = view.of(changed)
     c.maker[node.outputs[0]] = node
-
-
-def _root(c: Construction, name: str) -> str:
-    """The tensor of which one is a view in PyTorch."""
-    maker = c.maker.get(name)
-    while maker is not None and maker.target.removeprefix("aten.") in PARTS:
-        name = maker.reads[0]
-        maker = c.maker.get(name)
-    return name
-
-
-def _perhaps_part(c: Construction, name: str) -> bool:
-    maker = c.maker.get(name)
-    return maker is not None and maker.target.removeprefix("aten.") in _PERHAPS_PARTS
 
 
 FILLING: Mapping[str, Operation] = {

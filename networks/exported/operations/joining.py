@@ -19,7 +19,7 @@ def _concat(c: Construction, node: Node) -> None:
         raise Unsupported("it joins nothing")
     axis = c.axis(node, views[0])
     if len(views) == 1:
-        c.bind_copy(node, views[0])
+        c.bind(node, views[0])
         return
     c.bind(node, View.whole(join(c, node, [c.stored(node, view) for view in views], axis)))
 

@@ -81,7 +81,7 @@ def _log_softmax(c: Construction, node: Node) -> None:
     """
     view = c.view(node, "self")
     c.log_softmaxes.add(node.outputs[0])
-    c.bind_copy(node, view)
+    c.bind(node, view)
 
 
 def _negative_log_likelihood(c: Construction, node: Node) -> None:

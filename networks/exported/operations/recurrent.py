@@ -103,7 +103,7 @@ def _layers(cell: Cell) -> Operation:
         states = [_stacked(c, node, node.outputs[1], [*hidden], "final_hidden")]
         if cell == "lstm":
             states.append(_stacked(c, node, node.outputs[2], cells, "final_cell"))
-        c.bind_copy(node, result, *states)
+        c.bind(node, result, *states)
 
     return mapped
 

@@ -26,10 +26,7 @@ def _bind_reshaped(c: Construction, node: Node, view: View) -> None:
     reshaped = view.reshaped(shape)
     if reshaped is None:
         reshaped = c.reshaped_copy(node, view, shape)
-    if node.target.startswith("aten.view"):
-        c.bind(node, reshaped)
-    else:
-        c.bind_copy(node, reshaped)
+    c.bind(node, reshaped)
 
 
 def _transpose(c: Construction, node: Node) -> None:
@@ -107,7 +104,7 @@ def _expand(c: Construction, node: Node) -> None:
 
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
-    c.bind_copy(node, c.subject(node))
+    c.bind(node, c.subject(node))
     c.bind_merged(node, c.merged(node))
 
 
@@ -118,14 +115,12 @@ def _converted(c: Construction, node: Node) -> None:
     """
     view = c.subject(node)
     before, after = c.program.tensors[node.reads[0]], c.meta(node)
-    if before.dtype == after.dtype:
-        c.bind_copy(node, view)
-    elif after.dtype not in _COMPUTED[before.dtype == FLOAT32]:
-        raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
-    elif after.dtype == BOOL:
-        c.bind(node, as_truth(c, node, view))
-    else:
-        c.bind_copy(node, view)
+    if before.dtype != after.dtype:
+        if after.dtype not in _COMPUTED[before.dtype == FLOAT32]:
+            raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
+        if after.dtype == BOOL:
+            view = as_truth(c, node, view)
+    c.bind(node, view)
 
 
 _COMPUTED = ({FLOAT32, INT64, INT32, BOOL}, {BOOL})

@@ -41,7 +41,7 @@ def _cumulative_sum(c: Construction, node: Node) -> None:
     axis = c.axis(node, view)
     order = view.stored_axes
     if view.shape[axis] == 1:
-        c.bind_copy(node, view)
+        c.bind(node, view)
         return
     place = order.index(axis)
     before, after = (

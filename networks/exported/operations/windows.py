@@ -103,7 +103,7 @@ def _pad(c: Construction, node: Node) -> None:
     grown = _sum(view.shape[first:], _sum(before, after))
     output = (*view.shape[:first], *grown)
     if view.shape == output:
-        c.bind_copy(node, view)
+        c.bind(node, view)
     elif first == 2 and _only_convolutions_read(c, node):
         c.padded[node.outputs[0]] = (view, before, after)
         c.bind(node, View.whole(Value(node.outputs[0], output, "activation")))
