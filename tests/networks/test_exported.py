@@ -70,6 +70,7 @@ TRAINABLE = [
     "changed_copy",
     "same_in_place",
     "set_parts",
+    "set_infinite",
 ]
 
 

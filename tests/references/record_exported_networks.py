@@ -1037,6 +1037,19 @@ class SetParts(nn.Module):
         return loss + f.cross_entropy(self.out(v) + self.out(ones @ (y + z)), labels)
 
 
+class SetInfinite(nn.Module):
+    """A part is set to minus infinity."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        x[:, 3] = -torch.inf
+        return functional.cross_entropy(x, labels)
+
+
 class SharedInPlace(nn.Module):
     """Changes in place of what other tensors share in PyTorch, and not here."""
 
@@ -1176,6 +1189,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "buffers": (Buffers, lambda: (torch.randn(2, 2, 8, 8), torch.rand(2, 3))),
     "ignored_labels": (IgnoredLabels, lambda: (torch.randn(2, 4, 6), _indices(5, 2, 4))),
     "set_parts": (SetParts, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),

@@ -28,7 +28,7 @@ def _fill(c: Construction, node: Node) -> None:
     shown = _others(view)
     rest = _without(c, node, view, shown)
     if number:
-        addend = c.new_constant(node, "numbers", (1 - shown) * number).value
+        addend = c.new_constant(node, "numbers", np.where(shown == 0, number, 0.0)).value
         rest = _sum(c, node, rest, addend)
     _rebind(c, node, view, rest)
 
