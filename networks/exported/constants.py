@@ -105,6 +105,12 @@ def _reshaped(a: Arguments, shape: tuple[int, ...]) -> Any:
     return a["self"].reshape(shape)
 
 
+def _contiguous(a: Arguments, _: object) -> Any:
+    """The tensor itself, or a copy that may be changed if it may be."""
+    x = a["self"]
+    return np.asarray(x, order="C") if x.flags.writeable else x
+
+
 def _broadcast(a: Arguments, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(a["self"], shape)
 
@@ -177,7 +183,7 @@ _OF_ONE: Mapping[str, Callable[[Any], Any]] = {
     **{"bitwise_not": np.invert, "t": np.transpose, "numpy_T": np.transpose, "sign": np.sign},
 }
 _SAME = (
-    *("alias.default", "contiguous.default", "detach.default", "to.dtype", "to.dtype_layout"),
+    *("alias.default", "detach.default", "to.dtype", "to.dtype_layout"),
     *("to.device", "type_as.default", "to.other"),
 )
 _COPIES = ("clone.default", "lift_fresh_copy.default", "_to_copy.default")
@@ -205,6 +211,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     **dict.fromkeys(("eye.default", "eye.m"), lambda _, shape: np.eye(shape[0], shape[1])),
     "linspace.default": lambda a, _: np.linspace(a["start"], a["end"], a["steps"]),
     **dict.fromkeys(_SAME, _unary(lambda x: x)),
+    "contiguous.default": _contiguous,
     **dict.fromkeys(_COPIES, _unary(np.copy)),
     **dict.fromkeys(
         ("fill.Tensor", "fill.Scalar"), lambda a, _: np.full_like(a["self"], a["value"])
@@ -231,7 +238,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "repeat.default": lambda a, _: np.tile(a["self"], a["repeats"]),
     "tril.default": lambda a, _: np.tril(a["self"], a.get("diagonal", 0)),
     "triu.default": lambda a, _: np.triu(a["self"], a.get("diagonal", 0)),
-    "flip.default": lambda a, _: np.flip(a["self"], a["dims"]),
+    "flip.default": lambda a, _: np.flip(a["self"], a["dims"]).copy(),
     "roll.default": lambda a, _: np.roll(a["self"], a["shifts"], a.get("dims") or None),
     "cumsum.default": lambda a, _: np.cumsum(a["self"], a["dim"]),
     "diff.default": _difference,

@@ -184,9 +184,28 @@ class Construction:
             changed = self.constant(node.reads[0]) if node.reads else None
             if changed is None or not changed.flags.writeable or changed.shape != found.shape:
                 return False
+            if not self._forget(node, changed):
+                return False
             changed[...] = found
             found = changed
         self._constants[node.outputs[0]] = found
+        return True
+
+    def _forget(self, node: Node, changed: NDArray[Any]) -> bool:
+        """Forget what constants that are about to change have become.
+
+        False if a tensor that is not one of them is a view of one, and read later.
+        """
+        same = {
+            name
+            for name, numbers in self._constants.items()
+            if np.may_share_memory(numbers, changed)
+        }
+        others = (self.read_after(node) & self.views.keys()) - same
+        if any(self.sharing.origin(name) in same for name in others):
+            return False
+        for name in same:
+            self.views.pop(name, None)
         return True
 
     def _known(self, argument: Argument) -> Any:
@@ -249,7 +268,10 @@ class Construction:
         once = numbers[tuple(slice(None) if s else slice(1) for s in numbers.strides)]
         kept = np.array(once, order="C")
         same = (kept.shape, hashlib.sha256(kept.tobytes()).digest())
-        key = self._same_constants.setdefault(same, f"constants.{name}")
+        key, number = self._same_constants.get(same, f"constants.{name}"), 2
+        while key in self.kept_constants and same not in self._same_constants:
+            key, number = f"constants.{name}.{number}", number + 1  # it was read before a change
+        self._same_constants[same] = key
         self.kept_constants[key] = kept
         return View.whole(Value(key, kept.shape, "parameter")).expanded(numbers.shape)
 

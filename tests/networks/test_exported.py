@@ -70,6 +70,7 @@ TRAINABLE = [
     "changed_copy",
     "same_in_place",
     "set_parts",
+    "changed_constants",
     "set_infinite",
 ]
 

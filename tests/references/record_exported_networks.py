@@ -1037,6 +1037,29 @@ class SetParts(nn.Module):
         return loss + f.cross_entropy(self.out(v) + self.out(ones @ (y + z)), labels)
 
 
+class ChangedConstants(nn.Module):
+    """Constants that change between two reads, and copies of constants that change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x, mask = self.layer(x), torch.zeros(8)
+        y = x + mask
+        mask[0] = 5.0
+        y = y.square() + mask
+        for place in range(3):
+            mask[place] = 1.0
+            y = y * 0.9 + mask
+            mask[place] = 0.0
+        first = torch.zeros(8, 4)
+        copy, turned = first.t().contiguous(), first.t().flip(0)
+        copy[0], turned[0] = 2.0, 3.0
+        y = y + x * copy + x * turned + x * first.T
+        return functional.cross_entropy(self.out(y), labels)
+
+
 class SetInfinite(nn.Module):
     """A part is set to minus infinity."""
 
@@ -1189,6 +1212,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "buffers": (Buffers, lambda: (torch.randn(2, 2, 8, 8), torch.rand(2, 3))),
     "ignored_labels": (IgnoredLabels, lambda: (torch.randn(2, 4, 6), _indices(5, 2, 4))),
     "set_parts": (SetParts, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "changed_constants": (ChangedConstants, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
