@@ -64,6 +64,7 @@ TRAINABLE = [
     "compared",
     "compositions",
     "each_row",
+    "irregular",
     "filled",
     "buffers",
     "ignored_labels",

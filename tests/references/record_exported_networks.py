@@ -768,6 +768,30 @@ class Compositions(nn.Module):
         return f.cross_entropy(self.head(chosen * 0.01), labels)
 
 
+class Irregular(nn.Module):
+    """Zeros and saturated numbers, where the slopes of logarithms and roots are infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4, bias=False)
+        self.exponents = nn.Parameter(torch.tensor([1.25, 1.5, 2.0, 2.5]))
+        self.register_buffer("fixed", torch.tensor([0.0, 3.0, 1.5, 0.0]))
+        with torch.no_grad():
+            self.layer.weight[1:3] = torch.tensor([20.0, -30.0])[:, None]
+
+    def forward(self, x: Tensor, rows: Tensor, target: Tensor) -> Tensor:
+        f, y = functional, self.layer(x)
+        loss = f.binary_cross_entropy(y.sigmoid(), target)
+        loss = loss + f.binary_cross_entropy(y.sigmoid(), y.detach().tanh().abs(), reduction="sum")
+        z = rows * self.layer.weight  # of which a row is 0
+        loss = loss + z.norm(dim=1).sum() + (z * 0).norm() + z.std(1).sum() + (z * 0).std()
+        loss = loss + (f.normalize(z, dim=1, eps=0.1) + torch.std_mean(z, 1)[0]).sum()
+        loss = loss + (f.cosine_similarity(z, x, eps=0.1) + f.pairwise_distance(z, z, eps=0)).sum()
+        z = z.abs() * 0.1
+        loss = loss + (z**1.5 + z**3.25 + z**self.exponents + z**self.fixed).sum()
+        return loss + torch.xlogy(z, x.abs()).sum() + torch.xlogy(z, rows.abs()).sum()
+
+
 class EachRow(nn.Module):
     """Losses of each row, of which those that count are averaged."""
 
@@ -1177,6 +1201,13 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "compositions": (
         Compositions,
         lambda: (torch.randn(2, 4, 6), torch.tensor([3, 1]), _indices(3, 2)),
+    ),
+    "irregular": (
+        Irregular,
+        lambda: (
+            *(torch.rand(4, 4) + 0.5, torch.tensor([1.0, 0.0, 0.02, -1.0])[:, None]),
+            torch.rand(4, 4),
+        ),
     ),
     "each_row": (
         EachRow,

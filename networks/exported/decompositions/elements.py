@@ -63,6 +63,8 @@ def _power(p: Parts) -> None:
     if exponent in {0.5, -0.5, -1.0, 1.0, 2.0, 3.0} or not 0 < size <= _MOST_EXPONENT:
         return
     if size != int(size):
+        if exponent > 1:  # the slope at 0 is 0, that of the logarithm infinite
+            x = p.selected(x, x)
         p.end(p.of("exp", p.scaled(p.of("log", x), exponent)))
         return
     left, power, result = int(size), x, None
@@ -82,7 +84,13 @@ def _power_of_number(p: Parts) -> None:
 
 
 def _power_of_tensors(p: Parts) -> None:
-    p.end(p.of("exp", p.pair("mul", p.operand("exponent"), p.of("log", p.operand()))))
+    """exp(y log x); no gradient flows through 0 ** y, which is 1 for y = 0 and 0 for y > 0."""
+    x, exponent = p.operand(), p.operand("exponent")
+    size = p.of("abs", x)
+    regular = p.pair("add", size, p.of("relu", p.of("neg", exponent)))
+    logarithm = p.selected(p.of("log", p.selected(x, regular)), regular)
+    power = p.of("exp", p.pair("mul", exponent, logarithm))
+    p.end(p.selected(power, p.pair("add", size, p.compared("le", exponent, 0.0))))
 
 
 def _interpolated(p: Parts) -> None:
@@ -102,7 +110,10 @@ def _length(p: Parts) -> None:
 
 
 def _product_with_logarithm(p: Parts) -> None:
-    p.end(p.pair("mul", p.operand(), p.of("log", p.operand("other"))))
+    """x log y, which is 0 for x = 0 and every y that is not positive."""
+    x, y = p.operand(), p.operand("other")
+    regular = p.pair("add", p.of("abs", x), p.of("relu", y))
+    p.end(p.pair("mul", x, p.selected(p.of("log", y), regular)))
 
 
 # --- the larger and the smaller of two --------------------------------------------------------

@@ -57,9 +57,14 @@ def _sum_with(name: str) -> Decomposition:
     return appended
 
 
+def _root(p: Parts, x: Reference) -> Reference:
+    """Append square roots, where no gradient flows through a root of 0."""
+    return p.of("sqrt", p.selected(x, x))
+
+
 def norm(p: Parts, x: Reference, axes: Shape, *, keep: bool = False) -> Reference:
-    """Append the lengths of vectors."""
-    return p.of("sqrt", p.total(p.of("square", x), axes, keep=keep))
+    """Append the lengths of vectors; no gradient flows through a length of 0."""
+    return _root(p, p.total(p.of("square", x), axes, keep=keep))
 
 
 def _vector_norm(p: Parts) -> None:
@@ -84,7 +89,7 @@ def _variance(p: Parts) -> None:
     found = p.scaled(p.total(p.of("square", apart), axes, keep=keep), 1 / (count - correction))
     if len(p.node.outputs) > 1:
         p.end(mean if keep else p.reshaped(mean, p.shape(found)), output=1)
-    p.end(p.of("sqrt", found) if p.node.target.startswith("aten.std") else found)
+    p.end(_root(p, found) if p.node.target.startswith("aten.std") else found)
 
 
 def _expanded_as(p: Parts) -> None:

@@ -13,6 +13,7 @@ from networks.exported.program import Node, Program, Reference
 _NONE, _MEAN, _SUM = 0, 1, 2
 """ATen's numbers of reductions."""
 _LEAST_LOGARITHM = -100.0
+_LEAST_DIVISOR = 1e-12
 _IGNORED_LABEL = -100
 BY_ROWS = "by_rows"
 """Argument of a weighted cross-entropy that takes the mean over all rows."""
@@ -93,14 +94,21 @@ def _cosine_similarity(p: Parts) -> None:
 
 
 def _binary_cross_entropy(p: Parts) -> None:
-    """Of probabilities, whose logarithms are at least -100."""
+    """Of probabilities y, whose logarithms are at least -100.
+
+    The slope (y - target) / (y (1 - y)), whose divisor is at least 1e-12, is that of y - y, which
+    is 0: the slope of a logarithm is infinite where y is 0 or 1.
+    """
     y, target = p.operand(), p.operand("target")
-    yes, no = (
-        p.of("clamp", p.of("log", each), min=_LEAST_LOGARITHM)
-        for each in (y, p.raised(p.of("neg", y), 1.0))
-    )
+    fixed = p.of("detach", y)
+    rest = p.raised(p.of("neg", fixed), 1.0)
+    yes, no = (p.of("clamp", p.of("log", each), min=_LEAST_LOGARITHM) for each in (fixed, rest))
     terms = p.pair("mul", target, p.pair("sub", yes, no))
     loss = p.of("neg", p.pair("add", no, terms))
+    if not p.is_fixed(y):
+        divisor = p.of("clamp", p.pair("mul", fixed, rest), min=_LEAST_DIVISOR)
+        slope = p.pair("div", p.pair("sub", fixed, p.of("detach", target)), divisor)
+        loss = p.pair("add", loss, p.pair("mul", p.pair("sub", y, fixed), slope))
     _reduced(p, p.pair("mul", loss, p.operand("weight")) if p.has("weight") else loss)
 
 

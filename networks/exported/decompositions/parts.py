@@ -161,9 +161,11 @@ class Parts:
 
         Tensors may be repeated.
         """
+        return self.add(f"{name}.Tensor", self._joint_shape(left, right), self=left, other=right)
+
+    def _joint_shape(self, left: Reference, right: Reference) -> Shape:
         sizes = zip_longest(self.shape(left)[::-1], self.shape(right)[::-1], fillvalue=1)
-        shape = tuple(max(each) for each in sizes)[::-1]
-        return self.add(f"{name}.Tensor", shape, self=left, other=right)
+        return tuple(max(each) for each in sizes)[::-1]
 
     def total(
         self, x: Reference, axes: Sequence[int], *, mean: bool = False, keep: bool = False
@@ -189,6 +191,14 @@ class Parts:
     def compared(self, name: str, x: Reference, number: float) -> Reference:
         """Append ``eq``, ``ne``, ``lt``, ``le``, ``gt`` or ``ge`` of each element and a number."""
         return self.add(f"{name}.Scalar", self.shape(x), self=x, other=number)
+
+    def selected(self, x: Reference, chosen: Reference) -> Reference:
+        """Append the elements where another tensor is not 0, and 0 elsewhere.
+
+        No gradient flows to the elements that are not selected.
+        """
+        shape, condition = self._joint_shape(x, chosen), self.of("detach", chosen)
+        return self.add("where.ScalarOther", shape, condition=condition, self=x, other=0.0)
 
     @staticmethod
     def places(count: int) -> NDArray[np.int64]:
