@@ -252,6 +252,18 @@ CASES: dict[str, Case] = {
         ),
         {"scales": np.float32([1, 1, 2, 3])},
     ),
+    "pixels that are left out": Case(
+        one(
+            *("Resize", "- scales"),
+            mode="nearest",
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        ),
+        {"scales": np.float32([1, 1, 0.5, 1.6])},
+    ),
+    "pixels that are repeated around their middle": Case(
+        one("Resize", "- - to", mode="nearest"), {"to": whole(2, 4, 12, 15)}
+    ),
     "bilinear pixels": Case(
         one("Resize", "- scales", mode="linear"), {"scales": np.float32([1, 1, 2, 1.4])}
     ),
@@ -583,6 +595,22 @@ def test_all_unsupported_nodes_are_named_at_once(path: Path) -> None:
             "it is in training mode",
         ),
         (one("Gather", "far"), "Gather at"),
+        (
+            (node("Reshape", "x plane", "p"), node("Resize", "p - - wider", mode="nearest")),
+            r"from \(2, 2\) to \(2, 3\) by half pixels; use a whole factor, or asymmetric",
+        ),
+        (
+            (
+                node("Reshape", "x plane", "p"),
+                node(
+                    *("Resize", "p - scales"),
+                    mode="nearest",
+                    coordinate_transformation_mode="asymmetric",
+                    nearest_mode="floor",
+                ),
+            ),
+            "its scale 1.8 makes 3 of 2 pixels; use the quotient of both sizes",
+        ),
     ],
 )
 def test_nodes_that_cannot_be_trained_are_refused(
@@ -590,7 +618,8 @@ def test_nodes_that_cannot_be_trained_are_refused(
 ) -> None:
     values = {
         **{"four": whole(4), "one": whole(1), "shape": whole(3, 5), "far": whole(0, 9)},
-        **{"sides": whole(0, 1, 0, 1), "rows": drawn(4, 1)},
+        **{"sides": whole(0, 1, 0, 1), "rows": drawn(4, 1), "plane": whole(4, 1, 2, 2)},
+        **{"wider": whole(4, 1, 2, 3), "scales": np.float32([1, 1, 1, 1.8])},
     }
     content = saved(path, classifier(*nodes, **values))
     with pytest.raises(ExportError, match=why):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isclose
 
 from networks.exported.construction import Unsupported
 from networks.exported.program import Argument, Reference
@@ -148,10 +149,18 @@ def _resize(op: OnnxOperation) -> None:
     coordinates = op.text("coordinate_transformation_mode", "half_pixel")
     coordinates = "asymmetric" if old else coordinates.removeprefix("pytorch_")
     rounding = "floor" if old else op.text("nearest_mode", "round_prefer_floor")
+    scales = op.setting("scales", 1 if old else 2) or ()
     if mode == "nearest" and (coordinates, rounding) in _REPEATS:
+        pairs = list(zip(x[2:], output[2:], strict=True))
+        for scale, (before, after) in zip(scales[2:], pairs, strict=False):
+            if not isclose(scale, after / before, rel_tol=1e-6):
+                why = f"its scale {scale:g} makes {after} of {before} pixels"
+                raise Unsupported(why, "the quotient of both sizes")
+        if coordinates != "asymmetric" and any(after % before for before, after in pairs):
+            why = f"it goes from {x[2:]} to {output[2:]} by half pixels"
+            raise Unsupported(why, "a whole factor, or asymmetric coordinates and floor")
         op.become("upsample_nearest2d.vec", input=op.tensor())
     elif mode == "linear" and coordinates in {"half_pixel", "align_corners"}:
-        scales = op.setting("scales", 1 if old else 2) or ()
         factors: tuple[Argument, ...] = tuple(float(scale) for scale in scales[2:]) or (None, None)
         op.become(
             "upsample_bilinear2d.vec",
