@@ -65,6 +65,7 @@ TRAINABLE = [
     "compositions",
     "each_row",
     "irregular",
+    "resized",
     "filled",
     "buffers",
     "ignored_labels",
@@ -622,6 +623,26 @@ def test_an_operation_around_a_recurrent_layer_is_refused_if_it_changes_numbers(
 
     with pytest.raises(ExportError, match=sentence):
         build_model(str(changed(tmp_path, graph=other, name="recurrent")))
+
+
+def test_doubling_by_another_factor_is_refused(tmp_path: Path) -> None:
+    """PyTorch's result is that of the factor for some sizes, its gradient never."""
+
+    def other(document: Any) -> None:
+        nodes = document["graph_module"]["graph"]["nodes"]
+        resized = next(node for node in nodes if "nearest2d" in node["target"])
+        factors = next(each for each in resized["inputs"] if each["name"] == "scale_factors")
+        sizes = document["graph_module"]["graph"]["tensor_values"]
+        before = resized["inputs"][0]["arg"]["as_tensor"]["name"]
+        after = resized["outputs"][0]["as_tensor"]["name"]
+        sizes[after]["sizes"][2:] = [
+            {"as_int": 2 * each["as_int"]} for each in sizes[before]["sizes"][2:]
+        ]
+        factors["arg"]["as_floats"] = [2.0, 2.1]
+
+    sentence = r"by \(2, 2.1\); use a whole factor, or sizes"
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="resized")))
 
 
 def test_an_operand_that_is_no_tensor_is_no_constant(tmp_path: Path) -> None:

@@ -792,6 +792,23 @@ class Irregular(nn.Module):
         return loss + torch.xlogy(z, x.abs()).sum() + torch.xlogy(z, rows.abs()).sum()
 
 
+class Resized(nn.Module):
+    """Interpolation by factors that are not the quotients of the sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        f, y = functional, self.layer(x)  # of shape [2, 3, 8]
+        z = f.interpolate(y, scale_factor=1.3, mode="linear") * target
+        z = z + f.interpolate(y[..., 1:4], scale_factor=3.4)
+        image = f.interpolate(y[:, None, :, 4:], scale_factor=(1.7, 3.2))
+        image = image + f.interpolate(y[:, None], size=(5, 12))
+        shrunk = f.interpolate(y[:, None], scale_factor=(0.4, 0.26))
+        return z.square().mean() + (image * target[:1, 0, 0]).square().mean() + shrunk.exp().mean()
+
+
 class EachRow(nn.Module):
     """Losses of each row, of which those that count are averaged."""
 
@@ -1209,6 +1226,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
             torch.rand(4, 4),
         ),
     ),
+    "resized": (Resized, lambda: (torch.randn(2, 3, 8), torch.randn(2, 3, 10))),
     "each_row": (
         EachRow,
         lambda: (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from networks.exported.decompositions.parts import Decomposition, Parts
+from networks.exported.decompositions.parts import Decomposition, Incomplete, Parts
 from networks.exported.program import Reference
 
 
@@ -113,19 +113,22 @@ def padded_with_elements(p: Parts, mode: str, argument: str) -> Reference:
 
 
 def _nearest(p: Parts) -> None:
-    """To sizes that are no whole multiples: element i is the one at floor(i · before / after)."""
+    """Element i is the one at floor(i / factor); whole factors are one operation.
+
+    A factor that is not stated is after / before.
+    """
     x, wanted = p.operand("input" if "input" in p.node.arguments else "self"), p.result
-    shape = p.shape(x)
+    shape, stated = p.shape(x), p.node.arguments.get("scale_factors")
     pairs = list(zip(shape[2:], wanted[2:], strict=True))
-    if len(shape) == 4 and all(after % before == 0 for before, after in pairs):
+    by_size = [np.float32(before) / np.float32(after) for before, after in pairs]
+    factors = stated if isinstance(stated, tuple) else ()
+    steps = [np.float32(1 / each) for each in factors if isinstance(each, int | float)] or by_size
+    if len(shape) == 4 and all(after % before == 0 for before, after in pairs) and steps == by_size:
         return
-    if isinstance(p.node.arguments.get("scale_factors"), tuple) and any(
-        after % before and before % after for before, after in pairs
-    ):
-        return  # the factor itself decides then, not the sizes
-    for axis, (before, after) in enumerate(pairs, start=2):
-        scale = np.float32(before) / np.float32(after)
-        places = np.minimum(np.floor(p.places(after).astype("f4") * scale), before - 1)
+    for axis, ((before, after), step) in enumerate(zip(pairs, steps, strict=True), start=2):
+        if after == 2 * before and step != np.float32(0.5):
+            raise Incomplete  # PyTorch's gradient is that of 2, and so is its result of some sizes
+        places = np.minimum(np.floor(p.places(after).astype("f4") * step), before - 1)
         x = p.taken(x, axis, places.astype(np.int64))
     p.end(x)
 
@@ -135,13 +138,13 @@ def _linear(p: Parts) -> None:
     x = p.operand("input" if "input" in p.node.arguments else "self")
     (batch, channels, length), after = p.shape(x), p.result[2]
     image = p.reshaped(x, (batch, channels, 1, length))
-    corners = bool(p.number("align_corners", 0))
+    corners, factors = bool(p.number("align_corners", 0)), p.node.arguments.get("scale_factors")
     found = p.add(
         *("upsample_bilinear2d.vec", (batch, channels, 1, after)),
         input=image,
         output_size=(1, after),
         align_corners=corners,
-        scale_factors=None,
+        scale_factors=(1.0, *factors) if isinstance(factors, tuple) else None,
     )
     p.end(p.reshaped(found, p.result))
 

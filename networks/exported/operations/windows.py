@@ -154,8 +154,11 @@ def _conv_transpose(c: Construction, node: Node) -> None:
 
 def _upsample_nearest(c: Construction, node: Node) -> None:
     x, output = _image(c, node, "input"), c.meta(node).shape
-    if any(after % before for after, before in zip(output[2:], x.shape[2:], strict=True)):
-        raise Unsupported(f"it goes from {x.shape[2:]} to {output[2:]}", "a whole factor")
+    factors = [after / before for after, before in zip(output[2:], x.shape[2:], strict=True)]
+    stated = node.arguments.get("scale_factors") or tuple(factors)
+    if stated != tuple(factors) or any(factor % 1 for factor in factors):
+        why = f"it goes from {x.shape[2:]} to {output[2:]} by {stated}"
+        raise Unsupported(why, "a whole factor, or sizes")
     spec = OpSpec.of(
         "upsample_nearest2d.forward",
         batch=x.shape[0],
