@@ -66,6 +66,7 @@ TRAINABLE = [
     "each_row",
     "irregular",
     "resized",
+    "weight_norms",
     "filled",
     "buffers",
     "ignored_labels",

@@ -809,6 +809,18 @@ class Resized(nn.Module):
         return z.square().mean() + (image * target[:1, 0, 0]).square().mean() + shrunk.exp().mean()
 
 
+class WeightNorms(nn.Module):
+    """Weight norms along an axis and of whole tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        norm = nn.utils.parametrizations.weight_norm
+        self.whole, self.one = norm(nn.Conv1d(2, 3, 2), dim=None), norm(nn.Linear(4, 3), dim=1)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.one(self.whole(x)).mean(1), labels)
+
+
 class EachRow(nn.Module):
     """Losses of each row, of which those that count are averaged."""
 
@@ -1227,6 +1239,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
         ),
     ),
     "resized": (Resized, lambda: (torch.randn(2, 3, 8), torch.randn(2, 3, 10))),
+    "weight_norms": (WeightNorms, lambda: (torch.randn(2, 2, 5), _indices(3, 2))),
     "each_row": (
         EachRow,
         lambda: (

@@ -138,9 +138,9 @@ def _instance_norm(p: Parts) -> None:
 
 
 def _weight_norm(p: Parts) -> None:
-    """Directions v, and lengths g along one axis: v g / |v|."""
+    """Directions v, and lengths g along one axis, or one of all for the axis -1: v g / |v|."""
     v, g = p.operand("v"), p.operand("g")
-    axis = p.axis("dim", v, 0)
+    axis = -1 if p.number("dim", 0) == -1 else p.axis("dim", v, 0)
     others = tuple(each for each in range(len(p.shape(v))) if each != axis)
     p.end(p.pair("mul", v, p.pair("div", g, norm(p, v, others, keep=True))))
 
