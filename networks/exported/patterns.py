@@ -24,11 +24,16 @@ def _operand(node: Node | None, name: str) -> str | None:
     return found.name if isinstance(found, Reference) else None
 
 
-def _maker(c: Construction, name: str | None, targets: frozenset[str]) -> Node | None:
-    """The node that made a tensor, if it is one of these operations and none is in place."""
+def _maker(c: Construction, last: Node, name: str | None, targets: frozenset[str]) -> Node | None:
+    """The node that made a tensor, if it is one of these operations and none is in place.
+
+    A gradient flows through it if it flows through the composition's last node.
+    """
     while name is not None and name not in c.overwritten:
         node = c.maker.get(name)
-        if node is None or node.target in targets:
+        if node is None or node.without_gradient != last.without_gradient:
+            return None
+        if node.target in targets:
             return node
         if node.target not in _PASSING:
             return None
@@ -52,11 +57,11 @@ def rms_norm(c: Construction, node: Node) -> View | None:
     """
     for weight, normed in _factors(node):
         scale = c.views.get(weight)
-        product = _maker(c, normed, _PRODUCTS)
+        product = _maker(c, node, normed, _PRODUCTS)
         if scale is None or product is None or scale.value.kind != "parameter":
             continue
         for source, root in _factors(product):
-            epsilon = _root_mean_square(c, root, source)
+            epsilon = _root_mean_square(c, node, root, source)
             x = c.views[source] if epsilon is not None else None
             if x is None or epsilon is None or not x.is_row_major:
                 continue
@@ -72,12 +77,14 @@ def rms_norm(c: Construction, node: Node) -> View | None:
     return None
 
 
-def _root_mean_square(c: Construction, name: str, source: str) -> float | None:
+def _root_mean_square(c: Construction, node: Node, name: str, source: str) -> float | None:
     """Epsilon, if the tensor is 1 / sqrt(mean square of ``source`` + epsilon)."""
-    root = _maker(c, name, frozenset({"aten.rsqrt.default"}))
-    total = _maker(c, _operand(root, "self"), frozenset({"aten.add.Tensor"}))
-    mean = _maker(c, _operand(total, "self"), frozenset({"aten.mean.dim"}))
-    square = _maker(c, _operand(mean, "self"), frozenset({"aten.pow.Tensor_Scalar"}) | _PRODUCTS)
+    root = _maker(c, node, name, frozenset({"aten.rsqrt.default"}))
+    total = _maker(c, node, _operand(root, "self"), frozenset({"aten.add.Tensor"}))
+    mean = _maker(c, node, _operand(total, "self"), frozenset({"aten.mean.dim"}))
+    square = _maker(
+        c, node, _operand(mean, "self"), frozenset({"aten.pow.Tensor_Scalar"}) | _PRODUCTS
+    )
     if total is None or mean is None or square is None or source not in c.views:
         return None
     x, squared = c.views[source], _operand(square, "self")
@@ -101,8 +108,8 @@ def rotary(c: Construction, node: Node) -> View | None:
     That is x * cosine + cat(-second half of x, first half of x) * sine, with constants cosine and
     sine.
     """
-    straight = _maker(c, _operand(node, "self"), _PRODUCTS)
-    turned = _maker(c, _operand(node, "other"), _PRODUCTS)
+    straight = _maker(c, node, _operand(node, "self"), _PRODUCTS)
+    turned = _maker(c, node, _operand(node, "other"), _PRODUCTS)
     if straight is None or turned is None:
         return None
     for source, cosine in _factors(straight):
@@ -111,20 +118,20 @@ def rotary(c: Construction, node: Node) -> View | None:
             if known != [False, True, False, True] or source in c.overwritten:
                 continue
             x = c.views[source]
-            if c.meta(node).shape == x.shape and _is_turned(c, halves, x):
+            if c.meta(node).shape == x.shape and _is_turned(c, node, halves, x):
                 return _rotated(c, node, x, c.named(cosine), c.named(sine))
     return None
 
 
-def _is_turned(c: Construction, name: str, x: View) -> bool:
+def _is_turned(c: Construction, node: Node, name: str, x: View) -> bool:
     """Whether a tensor is the negative second half of x, then its first half."""
-    joined = _maker(c, name, frozenset({"aten.cat.default"}))
+    joined = _maker(c, node, name, frozenset({"aten.cat.default"}))
     parts = joined.arguments.get("tensors") if joined is not None else None
     last, half = len(x.shape) - 1, x.shape[-1] // 2 if x.shape else 0
     if joined is None or not isinstance(parts, tuple) or len(parts) != 2 or x.shape[-1] % 2:
         return False
     second, first = (part.name if isinstance(part, Reference) else "" for part in parts)
-    negated = _maker(c, second, frozenset({"aten.neg.default"}))
+    negated = _maker(c, node, second, frozenset({"aten.neg.default"}))
     source = _operand(negated, "self")
     return (
         joined.arguments.get("dim") in {-1, last}

@@ -67,6 +67,7 @@ TRAINABLE = [
     "irregular",
     "resized",
     "weight_norms",
+    "partly_stopped",
     "filled",
     "buffers",
     "ignored_labels",

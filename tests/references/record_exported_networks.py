@@ -809,6 +809,23 @@ class Resized(nn.Module):
         return z.square().mean() + (image * target[:1, 0, 0]).square().mean() + shrunk.exp().mean()
 
 
+class PartlyStopped(nn.Module):
+    """An RMS norm and a rotary embedding through parts of which no gradient flows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.weight = nn.Linear(4, 4), nn.Parameter(torch.rand(4))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = self.layer(x)
+        angles = torch.arange(8.0).reshape(2, 4)
+        with torch.no_grad():
+            factor = torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5)
+            turned = torch.cat((-y[..., 2:], y[..., :2]), dim=-1) * angles.sin()
+        z = y * angles.cos() + turned
+        return functional.cross_entropy(z + self.weight * (y * factor), labels)
+
+
 class WeightNorms(nn.Module):
     """Weight norms along an axis and of whole tensors."""
 
@@ -1239,6 +1256,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
         ),
     ),
     "resized": (Resized, lambda: (torch.randn(2, 3, 8), torch.randn(2, 3, 10))),
+    "partly_stopped": (PartlyStopped, lambda: (torch.randn(2, 4), _indices(4, 2))),
     "weight_norms": (WeightNorms, lambda: (torch.randn(2, 2, 5), _indices(3, 2))),
     "each_row": (
         EachRow,
