@@ -68,6 +68,7 @@ TRAINABLE = [
     "resized",
     "weight_norms",
     "partly_stopped",
+    "padded",
     "filled",
     "buffers",
     "ignored_labels",
@@ -421,6 +422,13 @@ def test_neither_buffers_nor_constants_are_selected(word: str, modules: set[str]
 def test_a_norm_without_parameters_cannot_be_trained() -> None:
     with pytest.raises(NetworkError, match="no parameter is selected by 'norm'"):
         build_model(str(EXPORTED / "buffers.pt2"), train=["norm"])
+
+
+def test_a_frozen_table_that_is_selected_keeps_its_padding() -> None:
+    step = build_model(str(EXPORTED / "padded.pt2"), train=["table.weight"])
+    (gradient,) = (op for op in step.ops if op.spec.kind.endswith("parameter_gradient"))
+    assert gradient.spec.family == "embedding_padded"
+    assert gradient.spec.attributes["padding_index"] == 2
 
 
 def test_only_the_head_of_a_built_in_network_is_trained() -> None:

@@ -826,6 +826,22 @@ class PartlyStopped(nn.Module):
         return functional.cross_entropy(z + self.weight * (y * factor), labels)
 
 
+class Padded(nn.Module):
+    """Tables with a row that is not trained, one of them frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.table = (nn.Embedding(5, 4, padding_idx=each) for each in (0, 2))
+        self.table.weight.requires_grad_(False)
+        with torch.no_grad():
+            self.places.weight.add_(0.5)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1])
+        x = self.table(tokens) * self.places(places + 1) + self.places(places)
+        return functional.cross_entropy(x.mean(1), labels)
+
+
 class WeightNorms(nn.Module):
     """Weight norms along an axis and of whole tensors."""
 
@@ -1257,6 +1273,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     ),
     "resized": (Resized, lambda: (torch.randn(2, 3, 8), torch.randn(2, 3, 10))),
     "partly_stopped": (PartlyStopped, lambda: (torch.randn(2, 4), _indices(4, 2))),
+    "padded": (Padded, lambda: (torch.tensor([[2, 1, 0], [4, 2, 2]]), _indices(4, 2))),
     "weight_norms": (WeightNorms, lambda: (torch.randn(2, 2, 5), _indices(3, 2))),
     "each_row": (
         EachRow,

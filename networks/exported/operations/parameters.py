@@ -160,16 +160,18 @@ def _embedding(c: Construction, node: Node) -> None:
     table = c.parameter(node, "weight")
     if len(table.shape) != 2:
         raise Unsupported(f"its table has shape {table.shape}")
+    padding = c.plain(node, "padding_idx", _NO_PADDING_INDEX)
     known = c.constant_of(node, "indices")
-    rows = None if known is None else _evenly_spaced_rows(table, known)
-    if rows is not None:
-        c.bind(node, rows)
-        return
+    is_padded = padding != _NO_PADDING_INDEX
+    if known is not None and not (is_padded and np.isin(padding, known)):
+        rows = _evenly_spaced_rows(table, known)
+        if rows is not None:
+            c.bind(node, rows)
+            return
     indices = c.value(node, "indices") if known is None else _indices(c, node, table, known)
     vocabulary, features = table.shape
     sizes = {"rows": indices.elements, "vocabulary": vocabulary, "features": features}
-    padding = c.plain(node, "padding_idx", _NO_PADDING_INDEX)
-    if table.trained and padding != _NO_PADDING_INDEX:
+    if is_padded:
         spec = OpSpec.of("embedding_padded.forward", **sizes, padding_index=padding)
     else:
         spec = OpSpec.of("embedding.forward", **sizes)
