@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from networks.exported.constants import MOST_ELEMENTS
 from networks.exported.construction import Unsupported
 from networks.exported.errors import ExportError
-from networks.exported.program import Argument, Node, Program, Reference, TensorMeta
+from networks.exported.program import INT64, Argument, Node, Program, Reference, TensorMeta
 from networks.exported.refusals import Refusal
 from networks.onnx.folding import FOLDED, folded
 from networks.onnx.layouts import Blocks, Layout
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from onnx import NodeProto, OperatorSetIdProto, TypeProto
 
 _OWN_SETS = {"", "ai.onnx"}
+_SAME_NUMBERS = {
+    f"aten.{name}"
+    for name in (
+        *("alias.default", "to.dtype", "reshape.default", "permute.default", "expand.default"),
+        *("slice.Tensor", "select.int"),
+    )
+}
 _MOST_STATED = 4096
 """Elements of the largest constant that decides shapes."""
 
@@ -130,6 +137,19 @@ class OnnxGraph:
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor."""
         return self._tensors[name].shape
+
+    def is_whole(self, name: str) -> bool:
+        """Whether the elements of a tensor are integers."""
+        return self._tensors[name].dtype == INT64
+
+    def is_given(self, name: str) -> bool:
+        """Whether a tensor is an input, perhaps in another shape."""
+        while name in self._made_at:
+            node = self._nodes[self._made_at[name]]
+            if node.target not in _SAME_NUMBERS:
+                return False
+            name = node.reads[0]
+        return name in self._inputs
 
     def is_read(self, name: str) -> bool:
         """Whether a node reads a tensor, or the graph returns it."""

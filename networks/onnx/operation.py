@@ -26,6 +26,12 @@ class Target(Protocol):
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor."""
 
+    def is_whole(self, name: str) -> bool:
+        """Whether the elements of a tensor are integers."""
+
+    def is_given(self, name: str) -> bool:
+        """Whether a tensor is an input, perhaps in another shape."""
+
     def is_read(self, name: str) -> bool:
         """Whether a node reads a tensor, or the graph returns it."""
 

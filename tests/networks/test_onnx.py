@@ -803,6 +803,47 @@ def test_parameters_go_home_in_the_order_of_the_file(name: str, path: Path) -> N
     assert all(np.array_equal(after[key], restored[key]) for key in restored)
 
 
+def of_tokens(*nodes: NodeProto, **values: NDArray[Any]) -> ModelProto:
+    """Rows of a table at the places that ``nodes`` make of ``tokens`` [2, 3]."""
+    tokens = [tensor("tokens", 2, 3, kind=TensorProto.INT64)]
+    layers = [*nodes, node("Gather", "table places", "y")]
+    return model(layers, tokens, {"table": drawn(5, 4), **values}, [tensor("y", 2, 3, 4)])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        (node("Div", "tokens two", "places"),),
+        (node("ReduceMean", "both", "places", axes=[2], keepdims=0),),
+    ],
+)
+def test_quotients_of_whole_numbers_are_refused(nodes: tuple[NodeProto, ...], path: Path) -> None:
+    both = (node("Unsqueeze", "tokens last", "one"), node("Concat", "one one", "both", axis=2))
+    saved(path, of_tokens(*both, *nodes, two=whole(2), last=whole(2)))
+    with pytest.raises(ExportError, match="it divides whole numbers, and its quotient is rounded"):
+        build_model(str(path), loss="mse")
+
+
+def test_computed_places_that_are_negative_count_from_the_end(
+    path: Path, library: KernelLibrary
+) -> None:
+    content = of_tokens(node("Sub", "tokens four", "places"), four=whole(4))
+    tokens, target = np.asarray([[0, 3, 4], [2, 4, 1]]), drawn(2, 3, 4)
+    rows = evaluated(content, {"tokens": tokens})
+    inputs = {"tokens": tokens.astype(np.int32), "target": target}
+    _, loss, found = stepped(saved(path, content), library, inputs, loss="mse")
+    assert loss == pytest.approx(np.mean((rows - target) ** 2), rel=1e-5)
+    expected = np.zeros((5, 4))
+    np.add.at(expected, tokens - 4, 2 * (rows - target) / target.size)
+    np.testing.assert_allclose(found["table"], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_places_of_the_input_are_read_as_they_are(path: Path) -> None:
+    content = of_tokens(node("Cast", "tokens", "places", to=TensorProto.INT32))
+    step = build_model(str(saved(path, content)), loss="mse")
+    assert next(op.spec.family for op in step.ops if op.phase == "forward") == "embedding"
+
+
 def test_a_product_with_a_matrix_is_a_linear_layer(path: Path, library: KernelLibrary) -> None:
     """It can have adapters, and its batch can be split."""
     layers = [node("MatMul", "image w", "a"), node("Add", "a b", "y")]

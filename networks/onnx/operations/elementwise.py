@@ -61,6 +61,17 @@ def _pairwise(target: str) -> Translation:
     return translated
 
 
+def _quotient(quotient: Translation) -> Translation:
+    """A quotient, which ONNX rounds if it is one of whole numbers."""
+
+    def translated(op: OnnxOperation) -> None:
+        if op.program.is_whole(op.outputs[0]):
+            raise Unsupported("it divides whole numbers, and its quotient is rounded")
+        quotient(op)
+
+    return translated
+
+
 def _add(op: OnnxOperation) -> None:
     """A sum, or the bias of a linear layer that is stated as a product and a sum."""
     for product, bias in ((0, 1), (1, 0)):
@@ -127,11 +138,12 @@ _FUNCTIONS = {
     **{"HardSwish": "hardswish", "Softplus": "softplus", "Identity": "alias"},
     "Dropout": "alias",  # the network is one of inference
 }
-_PAIRS = {"Sub": "sub.Tensor", "Mul": "mul.Tensor", "Div": "div.Tensor"}
+_PAIRS = {"Sub": "sub.Tensor", "Mul": "mul.Tensor"}
 
 ELEMENTWISE: Mapping[str, Translation] = {
     **{name: _function(f"{target}.default") for name, target in _FUNCTIONS.items()},
     **{name: _pairwise(target) for name, target in _PAIRS.items()},
+    "Div": _quotient(_pairwise("div.Tensor")),
     "Add": _add,
     "Cast": _function("to.dtype"),
     "LeakyRelu": _scaled("leaky_relu.default", negative_slope=("alpha", 0.01)),
@@ -143,7 +155,7 @@ ELEMENTWISE: Mapping[str, Translation] = {
     "Sum": _sum,
     "Pow": _power,
     "Where": _where,
-    "ReduceMean": _reduced("mean.dim"),
+    "ReduceMean": _quotient(_reduced("mean.dim")),
     "ReduceSum": _reduced("sum.dim_IntList"),
     "Softmax": _softmax,
 }

@@ -105,6 +105,9 @@ def _gather(op: OnnxOperation) -> None:
     if indices is None or indices.ndim > 1:
         if axis or len(shape) != 2:
             raise Unsupported(f"it takes entries along axis {axis} of {shape}", "rows of a table")
+        if indices is None and not op.program.is_given(op.input(1)):  # negative ones count back
+            op.become("index.Tensor", self=op.tensor(0), indices=(op.tensor(1),))
+            return
         op.become("embedding.default", weight=op.tensor(0), indices=op.tensor(1))
         return
     found = [int(index) + (shape[axis] if index < 0 else 0) for index in indices.reshape(-1)]
