@@ -67,6 +67,7 @@ TRAINABLE = [
     "irregular",
     "resized",
     "weight_norms",
+    "kinks",
     "partly_stopped",
     "padded",
     "filled",

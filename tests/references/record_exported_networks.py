@@ -842,6 +842,19 @@ class Padded(nn.Module):
         return functional.cross_entropy(x.mean(1), labels)
 
 
+class Kinks(nn.Module):
+    """Activations of zeros, at which they have different slopes on both sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zeros, self.slopes = nn.Parameter(torch.zeros(4, 3)), nn.PReLU(3)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        f, (first, second, third, fourth) = functional, x.relu() + self.zeros[:, None]
+        y = f.selu(first) + f.elu(second, 2.0) + f.celu(third, 2.0) + self.slopes(fourth)
+        return f.mse_loss(y, target)
+
+
 class WeightNorms(nn.Module):
     """Weight norms along an axis and of whole tensors."""
 
@@ -1274,6 +1287,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "resized": (Resized, lambda: (torch.randn(2, 3, 8), torch.randn(2, 3, 10))),
     "partly_stopped": (PartlyStopped, lambda: (torch.randn(2, 4), _indices(4, 2))),
     "padded": (Padded, lambda: (torch.tensor([[2, 1, 0], [4, 2, 2]]), _indices(4, 2))),
+    "kinks": (Kinks, lambda: (torch.randn(4, 5, 3), torch.randn(5, 3))),
     "weight_norms": (WeightNorms, lambda: (torch.randn(2, 2, 5), _indices(3, 2))),
     "each_row": (
         EachRow,

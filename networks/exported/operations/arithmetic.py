@@ -118,11 +118,15 @@ def _power(c: Construction, node: Node) -> None:
 
 
 def _prelu(c: Construction, node: Node) -> None:
-    """x + (w - 1) * min(x, 0), with one w for all elements or one for each channel."""
+    """x + (w - 1) * min(x, 0), with one w for all elements or one for each channel.
+
+    The minimum's bound is above 0, so that the slope at 0 is w.
+    """
     x, weight = c.view(node, "self"), c.view(node, "weight")
     slopes = weight.reshaped((math.prod(weight.shape), *(1,) * max(0, len(x.shape) - 2)))
     assert slopes is not None, "axes of size 1 can be added and left out"
-    scalars = {"lowest": -float(np.finfo(np.float32).max), "highest": 0.0}
+    floats = np.finfo(np.float32)
+    scalars = {"lowest": -float(floats.max), "highest": float(floats.tiny)}
     negative = applied(c, node, "clamp.forward", x, scalars=scalars, part="negative")
     change = pairwise(c, node, "multiply", negative, plus(c, node, slopes, -1.0))
     c.bind(node, pairwise(c, node, "add", x, change))

@@ -80,7 +80,7 @@ void jw_elu_forward(const jw_call *call) {
     }
 }
 
-/* alpha is positive, so that the output has the sign of the input. */
+/* alpha is positive, so that the output has the sign of the input; the slope at 0 is alpha. */
 void jw_elu_input_gradient(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float alpha = call->scalars[0];
@@ -88,7 +88,7 @@ void jw_elu_input_gradient(const jw_call *call) {
     float *dx = call->writes[0];
     JW_INDEPENDENT
     for (jw_index i = 0; i < elements; i++) {
-        dx[i] = y[i] < 0.0f ? dy[i] * (y[i] + alpha) : dy[i];
+        dx[i] = y[i] <= 0.0f ? dy[i] * (y[i] + alpha) : dy[i];
     }
 }
 
