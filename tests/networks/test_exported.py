@@ -494,6 +494,21 @@ def test_every_change_that_would_be_lost_is_refused(name: str, count: int, why: 
     assert first.endswith(f"{count} operations cannot be trained here:")
 
 
+def test_a_count_of_steps_that_is_read_is_refused(tmp_path: Path) -> None:
+    """The executor counts, not the network: the step would compute with the file's number."""
+
+    def read(document: Any) -> None:
+        nodes = document["graph_module"]["graph"]["nodes"]
+        count = next(node for node in nodes if node["target"].endswith("add_.Tensor"))
+        tanh = next(node for node in nodes if "tanh" in node["target"])
+        tanh["target"] = "torch.ops.aten.mul.Tensor"
+        tanh["inputs"].append({"name": "other", "arg": count["outputs"][0], "kind": 1})
+
+    sentence = "it counts the steps, and the count norm.num_batches_tracked is read"
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=read)))
+
+
 def test_another_batch_size_is_refused() -> None:
     assert "exported with 4 samples in a step, not 8" in refusal(EXPORTED / "waves.pt2", 8)
 

@@ -293,15 +293,31 @@ def _reduced_sizes(view: View, axes: set[int]) -> dict[str, int] | None:
 
 
 def _counts_steps(c: Construction, node: Node) -> bool:
-    """Take a batch norm's counter of steps out of the network: nothing reads it."""
+    """Take a counter of steps, such as a batch norm's, out of the network: nothing may read it."""
     if c.meta(node).dtype != INT64:
         return False
     counter = c.view(node, "self").value
     if counter.kind != "parameter" or counter.shape != () or node.arguments.get("other") != 1:
         return False
+    if _is_used(c, node.reads[0], counter.name):
+        raise Unsupported(f"it counts the steps, and the count {counter.name} is read")
     c.counters.append(counter.name)
     c.views[node.outputs[0]] = c.view(node, "self")
     return True
+
+
+def _is_used(c: Construction, count: str, counter: str) -> bool:
+    """Whether anything reads a count but what changes the counter."""
+
+    def changes(node: Node) -> bool:
+        changed = node.reads[0]
+        return node.is_in_place and (changed == count or c.program.buffers.get(changed) == counter)
+
+    return count in c.program.outputs or any(
+        not changes(node) or any(_is_used(c, name, counter) for name in node.outputs)
+        for node in c.readers(count)
+        if node.outputs
+    )
 
 
 ARITHMETIC: Mapping[str, Operation] = {
