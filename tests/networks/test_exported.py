@@ -78,6 +78,7 @@ TRAINABLE = [
     "set_parts",
     "changed_constants",
     "set_infinite",
+    "negative_places",
 ]
 
 

@@ -1172,6 +1172,20 @@ class SetInfinite(nn.Module):
         return functional.cross_entropy(x, labels)
 
 
+class NegativePlaces(nn.Module):
+    """Entries at computed places along one axis, and at constant ones from the end of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(8, 8), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x).view(4, 2, 4)
+        last, some = torch.tensor([-1]), torch.tensor([-1, 0, 1, -2])
+        x = x[labels, last] + x[labels - 3, some].square()
+        return functional.cross_entropy(self.out(x), labels)
+
+
 class SharedInPlace(nn.Module):
     """Changes in place of what other tensors share in PyTorch, and not here."""
 
@@ -1325,6 +1339,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "set_parts": (SetParts, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "changed_constants": (ChangedConstants, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "negative_places": (NegativePlaces, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),

@@ -163,9 +163,7 @@ def _entries(p: Parts) -> None:
         return
     after, total = first + len(given), None
     for axis, each in given.items():
-        places = each
-        if p.varies(each):
-            places = p.pair("add", each, p.scaled(p.compared("lt", each, 0.0), shape[axis]))
+        places = p.pair("add", each, p.scaled(p.compared("lt", each, 0.0), shape[axis]))
         strided = p.scaled(places, math.prod(shape[axis + 1 : after]))
         total = strided if total is None else p.pair("add", total, strided)
     assert total is not None, "at least one place is computed"
