@@ -490,6 +490,12 @@ class Construction:
             if takes_indices:
                 # A loss knows by itself which labels do not count.
                 bound = 0 if spec.family == "weighted_cross_entropy" else operand.index_bound
+                if bound > MOST:
+                    raise Unsupported(
+                        f"its indices are computed and reach {bound - 1}; such numbers are exact"
+                        f" up to {MOST}",
+                        "indices along a shorter axis, or along one axis after another",
+                    )
                 kind = OpSpec.of("to_indices.forward", elements=value.elements, bound=bound)
             else:
                 kind = OpSpec.of("from_integers.forward", elements=value.elements)

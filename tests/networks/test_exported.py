@@ -481,6 +481,15 @@ def test_a_program_whose_meaning_would_change_is_refused(name: str, why: str) ->
         network(name)
 
 
+def test_whole_numbers_that_would_not_be_exact_are_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("inexact")
+    first, places, bits = str(raised.value).splitlines()
+    assert first.endswith("2 operations cannot be trained here:")
+    assert "its indices are computed and reach 33554431; such numbers are exact up to" in places
+    assert "(~labels).float()).sum()): it computes with the bits of numbers" in bits
+
+
 @pytest.mark.parametrize(
     ("name", "count", "why"),
     [

@@ -29,6 +29,7 @@ STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
+    "inexact",
     *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
@@ -1186,6 +1187,19 @@ class NegativePlaces(nn.Module):
         return functional.cross_entropy(self.out(x), labels)
 
 
+class Inexact(nn.Module):
+    """Computed places among too many elements, and the bits of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        entries = x.repeat(1, 1 << 20)[torch.arange(4), labels + 5]
+        return (entries * (~labels).float()).sum()
+
+
 class SharedInPlace(nn.Module):
     """Changes in place of what other tensors share in PyTorch, and not here."""
 
@@ -1340,6 +1354,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "changed_constants": (ChangedConstants, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "negative_places": (NegativePlaces, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "inexact": (Inexact, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),

@@ -61,10 +61,14 @@ def _ordered(sign: float, *, strict: bool) -> Operation:
 
 def _truths(c: Construction, node: Node) -> tuple[View, View]:
     """Both operands as 1 or 0."""
-    if c.meta(node).dtype != BOOL:
-        raise Unsupported("it computes with the bits of numbers")
+    _refuse_bits(c, node)
     left, right = (c.view(node, name) for name in ("self", "other"))
     return _as_truth(c, node, "self", left), _as_truth(c, node, "other", right)
+
+
+def _refuse_bits(c: Construction, node: Node) -> None:
+    if c.meta(node).dtype != BOOL:
+        raise Unsupported("it computes with the bits of numbers", "a comparison, such as x == 0")
 
 
 def _as_truth(c: Construction, node: Node, name: str, view: View) -> View:
@@ -88,6 +92,7 @@ def _one_of_two(c: Construction, node: Node) -> None:
 
 
 def _not(c: Construction, node: Node) -> None:
+    _refuse_bits(c, node)
     c.bind(node, equal_to(c, node, c.view(node, "self"), 0.0))
 
 
