@@ -24,8 +24,8 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
     Of an embedding's table, only the rows that the batch reads are paged in, at most one for each
     index, and only these have a gradient and an update; the indices then refer to these rows. With
     plain SGD the result is the same: the gradient of every other row is zero, so SGD leaves the row
-    unchanged. With momentum, the velocity would still move such a row; here the row is unchanged
-    until a batch reads it (the sparse momentum of deep-learning libraries).
+    unchanged. Momentum or weight decay would still change such a row; here it is unchanged until a
+    batch reads it (the sparse momentum of deep-learning libraries).
 
     A frozen table that other operations read as a whole (tied weights of a language model) has a
     second copy in storage, from which rows are read: nothing is written there, so that the copies
