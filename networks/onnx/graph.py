@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,7 @@ class OnnxGraph:
 
         self._path, self._roles, self._inputs, self._readers = path, roles, inputs, readers
         self._sets = list(sets)
-        self._version = next((each.version for each in sets if each.domain in _OWN_SETS), 1)
+        self._version = version_of(sets)
         self._constants: dict[str, NDArray[Any]] = {}
         self._types: dict[str, TypeProto] = {}
         self._unknown: set[str] = set()
@@ -327,6 +327,11 @@ class OnnxGraph:
     def _define_constant(self, name: str, numbers: NDArray[Any]) -> None:
         self._define_array(name, numbers)
         self._constants[name] = numbers
+
+
+def version_of(sets: Iterable[OperatorSetIdProto]) -> int:
+    """Version of ONNX's own set of operations."""
+    return next((each.version for each in sets if each.domain in _OWN_SETS), 1)
 
 
 def _require_known(node: NodeProto) -> None:

@@ -18,14 +18,15 @@ from networks.exported.errors import ExportError
 from networks.exported.network import MOST_NODES, network_of
 from networks.onnx.file import OnnxFile, array_of
 from networks.onnx.gelu import with_gelus
-from networks.onnx.graph import OnnxGraph
+from networks.onnx.graph import OnnxGraph, version_of
 from networks.onnx.layouts import Restoring
+from networks.onnx.operations.elementwise import default_softmax_axis
 from networks.onnx.roles import Roles
 from networks.training.network import Network
 from networks.training.step import NetworkFile
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto, TypeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 _REMARK = "fine-tuning: batch norms keep the file's statistics, and nothing is dropped out"
 _SOFTMAXES = {"Softmax", "LogSoftmax"}
@@ -62,7 +63,7 @@ def read_onnx(path: Path, batch: int | None, loss: Loss | None) -> tuple[Network
     nodes = with_gelus(graph.node, number, outputs)
     remark = f"{path}: {_REMARK}"
     if loss == "cross-entropy" and len(outputs) == 1:
-        logits = _before_softmax(path, graph, outputs[0])
+        logits = _before_softmax(path, file.model, outputs[0])
         if logits != outputs[0]:
             outputs = (logits,)
             remark += "; the loss takes what the file's last softmax reads"
@@ -124,8 +125,9 @@ def _stated(path: Path, nodes: Sequence[NodeProto]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _before_softmax(path: Path, graph: GraphProto, output: str) -> str:
+def _before_softmax(path: Path, model: ModelProto, output: str) -> str:
     """The logits of which a softmax over the last axis makes the predictions, else these."""
+    graph = model.graph
     makers = {name: node for node in graph.node for name in node.output if name}
     seen: set[str] = set()
     name = output
@@ -137,7 +139,7 @@ def _before_softmax(path: Path, graph: GraphProto, output: str) -> str:
         return output
     axes = len(graph.output[0].type.tensor_type.shape.dim)
     stated = [each.i for each in node.attribute if each.name == "axis"]
-    axis = stated[0] if stated else -1
+    axis = stated[0] if stated else default_softmax_axis(version_of(model.opset_import))
     if axis not in {-1, axes - 1}:
         raise ExportError(
             f"{path}: its predictions are a softmax along axis {axis} of {axes}; cross-entropy"

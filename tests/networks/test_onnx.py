@@ -534,6 +534,17 @@ def test_a_softmax_along_another_axis_has_no_cross_entropy(path: Path) -> None:
     assert sentence.endswith("along axis 0 of 2; cross-entropy needs classes along the last")
 
 
+def test_a_softmax_over_all_features_has_no_cross_entropy(path: Path) -> None:
+    """Before set 13, it is over all axes but the first one unless it states another."""
+    image, predictions = tensor("image", 4, 2, 5), tensor("y", 4, 2, 5)
+    nodes = [node("Mul", "image gain", "x"), node("Softmax", "x", "y")]
+    saved(path, model(nodes, [image], {"gain": drawn(5)}, [predictions], 12))
+    sentence = sentence_of(ExportError, lambda: build_model(str(path), loss="cross-entropy"))
+    assert sentence.endswith("along axis 1 of 3; cross-entropy needs classes along the last")
+    saved(path, model(nodes, [image], {"gain": drawn(5)}, [predictions], 13))
+    assert build_model(str(path), loss="cross-entropy").batch == 4
+
+
 def test_batch_sets_the_size_that_is_left_open(path: Path) -> None:
     saved(path, classifier(batch="N"))
     assert build_model(str(path), 7, loss="mse").batch == 7

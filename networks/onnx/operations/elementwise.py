@@ -124,9 +124,14 @@ def _reduced(target: str) -> Translation:
     return translated
 
 
+def default_softmax_axis(version: int) -> int:
+    """Axis of a softmax that states none, in a set of operations."""
+    return -1 if version >= 13 else 1
+
+
 def _softmax(op: OnnxOperation) -> None:
     count = len(op.shape())
-    first = op.axis(count, -1 if op.version >= 13 else 1)
+    first = op.axis(count, default_softmax_axis(op.version))
     if op.version < 13 and any(size != 1 for size in op.shape()[first + 1 :]):
         raise Unsupported(f"it is over all axes from {first} on", "set 13 or newer")
     op.become("softmax.int", self=op.tensor(), dim=first)
