@@ -67,6 +67,7 @@ TRAINABLE = [
     "irregular",
     "resized",
     "weight_norms",
+    "infinite",
     "kinks",
     "partly_stopped",
     "padded",

@@ -856,6 +856,26 @@ class Kinks(nn.Module):
         return f.mse_loss(y, target)
 
 
+class Infinite(nn.Module):
+    """Comparisons of infinities, and the places of infinite extremes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        hidden = torch.tensor([[1, 1, 1, 1], [1, 0, 0, 1], [0, 0, 0, 0]])
+        self.register_buffer("hidden", hidden.bool(), persistent=False)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = self.layer(x)
+        z = y.masked_fill(self.hidden, -torch.inf)
+        first, last = z[:, :2], z[:, 2:]
+        factors = (z == z.amax(1, keepdim=True)).float() + (z > -torch.inf) + (z <= -torch.inf)
+        factors = factors + 2 * (-z < torch.inf) + (-z >= torch.inf) + z.argmax(1)[:, None]
+        factors = factors + (-z).argmin(1)[:, None] + (-z).argmax(1, keepdim=True)
+        pairs = (first <= last).float() + 2 * (first < last) + 4 * (first != last)
+        return functional.cross_entropy(y * factors + pairs.repeat(1, 2) * y, labels)
+
+
 class WeightNorms(nn.Module):
     """Weight norms along an axis and of whole tensors."""
 
@@ -1316,6 +1336,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "partly_stopped": (PartlyStopped, lambda: (torch.randn(2, 4), _indices(4, 2))),
     "padded": (Padded, lambda: (torch.tensor([[2, 1, 0], [4, 2, 2]]), _indices(4, 2))),
     "kinks": (Kinks, lambda: (torch.randn(4, 5, 3), torch.randn(5, 3))),
+    "infinite": (Infinite, lambda: (torch.randn(3, 4), _indices(4, 3))),
     "weight_norms": (WeightNorms, lambda: (torch.randn(2, 2, 5), _indices(3, 2))),
     "each_row": (
         EachRow,

@@ -8,8 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from networks.exported.decompositions.parts import Decomposition, Parts, Shape
 from networks.exported.program import Reference
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def largest(p: Parts, x: Reference, axes: Shape, *, keep: bool) -> Reference:
@@ -76,8 +80,11 @@ def _place(sign: float) -> Decomposition:
 
 
 def _first_place(p: Parts, x: Reference, axis: int, *, keep: bool) -> Reference:
-    """Each maximum has its distance from the end, n - i; the first place is n less the largest."""
-    size = p.shape(x)[axis]
+    """Each maximum has its distance from the end, n - i; the first place is n less the largest.
+
+    Infinities are made finite, as a comparison subtracts.
+    """
+    size, x = p.shape(x)[axis], p.of("clamp", x, min=-_LARGEST, max=_LARGEST)
     most = p.pair("eq", x, largest(p, x, (axis,), keep=True))
     across = (size, *(1 for _ in p.shape(x)[axis + 1 :]))
     falling = p.constant((size - p.places(size)).astype("f4").reshape(across))

@@ -2,26 +2,49 @@
 
 A difference d is compared with 0: where it is not positive, max(d, 0) is 0. The difference of two
 numbers of float32 is 0 only if they are equal, unless a processor rounds the smallest ones to 0.
+That of two infinities is no number: the largest finite numbers stand for them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+import numpy as np
 
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.operations.arithmetic import pairwise, plus, times
 from networks.exported.operations.elementwise import applied
 from networks.exported.operations.whole_numbers import as_truth, equal_to, opposite
-from networks.exported.program import BOOL, Node, Reference
+from networks.exported.program import BOOL, FLOAT32, Node, Reference
 from networks.exported.views import View
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _apart(c: Construction, node: Node) -> View:
     """self - other."""
     left, number = c.view(node, "self"), c.number(node, "other")
     if number is not None:
+        if math.isinf(number):
+            left, number = _finite(c, node, left), math.copysign(_LARGEST, number)
         return plus(c, node, left, -number)
-    return pairwise(c, node, "add", left, times(c, node, c.view(node, "other"), -1.0))
+    right = c.view(node, "other")
+    if all(_may_be_infinite(c, node, name) for name in ("self", "other")):
+        left, right = _finite(c, node, left), _finite(c, node, right)
+    return pairwise(c, node, "add", left, times(c, node, right, -1.0))
+
+
+def _may_be_infinite(c: Construction, node: Node, name: str) -> bool:
+    """Whether an operand may be infinite; a composition's comparisons do without."""
+    given, known = node.arguments[name], c.constant_of(node, name)
+    is_float = isinstance(given, Reference) and c.program.tensors[given.name].dtype == FLOAT32
+    return is_float and not node.stated and (known is None or not np.isfinite(known).all())
+
+
+def _finite(c: Construction, node: Node, view: View) -> View:
+    scalars = {"lowest": -_LARGEST, "highest": _LARGEST}
+    return applied(c, node, "clamp.forward", view, scalars=scalars, part="finite")
 
 
 def _is_equal(c: Construction, node: Node) -> View:
