@@ -80,6 +80,7 @@ TRAINABLE = [
     "changed_constants",
     "set_infinite",
     "negative_places",
+    "changed_heads",
 ]
 
 

@@ -466,6 +466,22 @@ class Attending(nn.Module):
         return functional.cross_entropy(self.out(x[:, -1]), labels)
 
 
+class ChangedHeads(nn.Module):
+    """Attention whose keys are repeated for groups of queries, and then changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.out = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        query = self.query(x).view(2, 5, 4, 2).transpose(1, 2)
+        heads = [self.key(each).view(2, 5, 2, 2).transpose(1, 2) for each in (x, -x)]
+        key, value = (each[:, :, None].expand(2, 2, 2, 5, 2).reshape(2, 4, 5, 2) for each in heads)
+        key[:, 0] = 0.5
+        y = functional.scaled_dot_product_attention(query, key, value)
+        return functional.cross_entropy(self.out(y.transpose(1, 2).flatten(2))[:, 0], labels)
+
+
 class Decoder(nn.Module):
     """A block of today's language models: grouped causal attention, RMS norms, SwiGLU."""
 
@@ -1376,6 +1392,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "negative_places": (NegativePlaces, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "inexact": (Inexact, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "changed_heads": (ChangedHeads, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),

@@ -81,7 +81,9 @@ def _before_repetition(c: Construction, node: Node, name: str) -> View | None:
     """The heads [batch, heads, length, features] of which each was repeated one after another."""
     argument = node.arguments.get(name)
     maker = c.maker.get(argument.name) if isinstance(argument, Reference) else None
-    if maker is None or maker.target not in _MERGES or set(maker.reads) & c.overwritten:
+    if maker is None or maker.target not in _MERGES:
+        return None
+    if not c.overwritten.isdisjoint((*maker.reads, *maker.outputs)):
         return None
     repeated = c.view(maker, "self")
     if len(repeated.shape) != 5 or repeated.strides[2] or repeated.shape[2] == 1:
