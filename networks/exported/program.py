@@ -172,7 +172,7 @@ def read_program(archive: Archive) -> Program:
     nodes = []
     for each in graph.nodes:
         node = _node(each)
-        _require_defined(path, node, known)
+        _require_order(path, node, known)
         known.update(node.outputs)
         nodes.append(node)
     for name in (*known, *outputs):
@@ -301,7 +301,10 @@ def _references(value: Argument) -> Iterator[str]:
             yield from _references(part)
 
 
-def _require_defined(path: Path, node: Node, known: set[str]) -> None:
+def _require_order(path: Path, node: Node, known: set[str]) -> None:
     for name in node.reads:
         if name not in known:
             raise ExportError(f"{path}: {node.name} reads {name!r}, which nothing has made")
+    for name in node.outputs:
+        if name in known:
+            raise ExportError(f"{path}: {node.name} makes {name!r}, which exists already")

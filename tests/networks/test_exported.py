@@ -571,6 +571,10 @@ def _undefined(graph: Any) -> None:
     graph["graph_module"]["graph"]["nodes"][0]["inputs"][0]["arg"]["as_tensor"]["name"] = "x"
 
 
+def _made_twice(graph: Any) -> None:
+    graph["graph_module"]["graph"]["nodes"][1]["outputs"][0]["as_tensor"]["name"] = "conv1d"
+
+
 def _returns_prediction(graph: Any) -> None:
     output = graph["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"]
     output["as_tensor"]["name"] = "linear"
@@ -586,6 +590,7 @@ def _no_graph(graph: Any) -> None:
         (_other_schema, "schema version 9 of PyTorch .* is not known; export again with"),
         (_dynamic, "wave has a size that is not fixed; export without dynamic shapes"),
         (_undefined, "conv1d reads 'x', which nothing has made"),
+        (_made_twice, "makes 'conv1d', which exists already"),
         (
             _returns_prediction,
             r"returns linear of shape \(4, 3\); it must return one scalar; add a loss",
