@@ -118,7 +118,7 @@ def test_a_schedule_that_pages_is_watched_where_others_fit_without(tmp_path: Pat
     )
     profile = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile)
     (costs,) = profile.step_costs
-    paging = [sitting for sitting in costs.sittings if sitting.schedule.endswith("paging only")]
+    paging = [sitting for sitting in costs.sittings if "paging" in sitting.schedule]
     assert 0 < len(paging) < len(costs.sittings)
     assert all(sitting.page_in and sitting.page_out for sitting in paging)
     assert profile.storage is not None
