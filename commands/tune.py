@@ -22,8 +22,7 @@ from commands.arguments import (
 )
 from commands.command import Command
 from commands.console import Console
-from commands.wording import NO_SOURCE
-from devices.documents.readable import si
+from devices.documents.readable import NO_SOURCE, si
 from devices.errors import ExitCode, InputError
 from devices.results import Results
 from solver.requests.request import ProfiledModel, RequestedBudget
@@ -309,7 +308,7 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
 
 
 def _competes(found: Tuned, done: Round) -> bool:
-    """Whether a round's joules were compared; where no round has any, times were."""
+    """Whether a round was compared with the best one, by joules or, where none has any, by time."""
     return not found.compared_j or done.number in found.compared_j
 
 

@@ -16,10 +16,6 @@ COMPILING = "compiling "
 """Beginning of dozens of activities, of which only the last is worth a line."""
 
 
-NO_SOURCE = "source not stated"
-"""Words for the source of joules that no file states."""
-
-
 WITHOUT_ADDRESSES = (
     "baselines count RAM as a sum of bytes, as published (DTR and Coop choose addresses); every"
     " schedule of this solver has addresses in one arena"
@@ -42,7 +38,7 @@ def lifetime(wear: Wear) -> str:
 
 
 def written_to_storage(most_bytes: int) -> str:
-    """What watched steps write to storage, as the end of a sentence."""
+    """The end of a sentence that says how much watched steps write to storage."""
     if not most_bytes:
         return "nothing is written to storage"
     return (

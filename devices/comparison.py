@@ -126,7 +126,7 @@ class Difference:
 
     @cached_property
     def is_known(self) -> bool:
-        """Whether anything is known of how much the figures deviate by chance."""
+        """Whether an interval says how much the figures deviate by chance."""
         if self.spread is not None and self.spread.scale > 0:
             return True
         if self.first.high == self.second.high == 0:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from devices.documents.readable import NO_SOURCE
 from devices.profile import Interval
 from devices.replay import ExpectedAction, ReplayedAction, ReplayReport, Span
 from replay.expectation import Level, expected_step, memory_levels
@@ -50,7 +51,7 @@ def perfetto_trace(
         action.schedule_index: Span(action.start_s, action.time_s.median)
         for action in expected.actions
     }
-    source = graph.energy_source or "source not stated"
+    source = graph.energy_source or NO_SOURCE
     costs = {action.schedule_index: _costs(action) for action in expected.actions}
     name = f"predicted ({source})"
     events = list(_process(_PREDICTED, name, expected.actions, predicted, costs))

@@ -259,7 +259,7 @@ def _samples(first: CellResult, second: CellResult) -> Iterator[_Sample]:
 
 
 def _unpaired(pair: tuple[CellResult, CellResult], words: tuple[str, str]) -> Iterator[str]:
-    """What corresponding cells have, and what is not compared, with the reason."""
+    """Say which figures of two corresponding cells are not compared, and why."""
     cell = pair[0].cell
     if all(result.wanted_repetitions for result in pair):
         old, new = (_by_number(result.repetitions) for result in pair)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from commands.console import Console
-from commands.wording import NO_SOURCE, lifetime
+from commands.wording import lifetime
 from devices.description import DeviceDescription
-from devices.documents.readable import si, size
+from devices.documents.readable import NO_SOURCE, si, size
 from devices.plan import ExecutionPlan
 from devices.profile import Interval
 from devices.replay import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
-from commands.wording import NO_SOURCE, WITHOUT_ADDRESSES
-from devices.documents.readable import si, size
+from commands.wording import WITHOUT_ADDRESSES
+from devices.documents.readable import NO_SOURCE, si, size
 from devices.profile import EnergySource
 from solver.baselines.comparison import ComparedBaseline, compare_with_baselines
 from solver.problem.graph import CostedGraph

@@ -7,8 +7,7 @@ from math import inf
 from typing import Any
 
 from commands.console import Console
-from commands.wording import NO_SOURCE
-from devices.documents.readable import lower_bound, si, size
+from devices.documents.readable import NO_SOURCE, lower_bound, si, size
 from solver.problem.schedule import Budget, Schedule
 from solver.requests.choice import bound_of_all_j
 from solver.requests.subjects import SolveSubject

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
-from commands.wording import NO_SOURCE
-from devices.documents.readable import si, size, time_words
+from devices.documents.readable import NO_SOURCE, si, size, time_words
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commands.console import Console
-from commands.wording import NO_SOURCE, WITHOUT_ADDRESSES
-from devices.documents.readable import si, size, smallest_ram_words, time_words
+from commands.wording import WITHOUT_ADDRESSES
+from devices.documents.readable import NO_SOURCE, si, size, smallest_ram_words, time_words
 from solver.sweep.directory import SweepSubject
 from solver.sweep.record import SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved

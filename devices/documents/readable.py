@@ -18,6 +18,9 @@ _PREFIXES = (
     (1e-9, "n"),
 )
 
+NO_SOURCE = "source not stated"
+"""In place of the energy source of joules that state none."""
+
 
 def si(value: float, unit: str, digits: int = 4) -> str:
     """Format a quantity with an SI prefix: ``0.000546 J`` becomes ``546 µJ``."""

@@ -9,9 +9,9 @@ from campaigns.design.file import AS_DESCRIBED, SOLVED, MethodChoice
 from campaigns.keeping.directory import FILE
 from campaigns.keeping.results import CellResult
 from devices.description import catalog_names
-from devices.documents.readable import si
+from devices.documents.readable import NO_SOURCE, si
 from devices.program import command_line
-from plots.report.figures import NOT_STATED, CellFigures
+from plots.report.figures import CellFigures
 from plots.report.words import interval_words
 
 
@@ -45,7 +45,7 @@ def _profile_words(result: CellResult) -> str:
     """Words for a profile that stands in place of a board."""
     profile = result.setting.profile
     if profile is None:
-        return NOT_STATED
+        return NO_SOURCE
     return f"{profile.energy_source}, in full in cells.json: {result.cell.board}"
 
 

@@ -9,11 +9,10 @@ from statistics import fmean, median, stdev
 
 from campaigns.keeping.records import Repetition
 from campaigns.keeping.results import CellResult
+from devices.documents.readable import NO_SOURCE
 from devices.profile import EnergySource, Interval
 from plots.report.timeline import Timeline, timeline_of
 from replay.expectation import expected_step
-
-NOT_STATED = "source not stated"
 
 # Logarithm of the widest factor between a mean and an end: two repetitions alone can exceed it.
 _WIDEST = 10.0
@@ -53,7 +52,7 @@ class CellFigures:
         solved = self.result.solved
         if solved is None or solved.energy_bound_j is None:
             return None
-        return Figure(Interval.exact(solved.energy_bound_j), solved.energy_source or NOT_STATED)
+        return Figure(Interval.exact(solved.energy_bound_j), solved.energy_source or NO_SOURCE)
 
     @property
     def time_difference(self) -> float | None:
@@ -95,7 +94,7 @@ def figures_of(result: CellResult, number: int, columns: int) -> CellFigures:
         number=number,
         result=result,
         predicted_time=Figure(expected.time_s),
-        predicted_energy=Figure(expected.energy_j, solved.energy_source or NOT_STATED),
+        predicted_energy=Figure(expected.energy_j, solved.energy_source or NO_SOURCE),
         measured_time=_over(
             [repetition.time_s.measured for repetition in result.repetitions], None
         ),
@@ -140,7 +139,7 @@ def _source(repetitions: Sequence[Repetition]) -> str:
         for repetition in repetitions
         if repetition.measured_energy_source is not None
     ]
-    return ", ".join(dict.fromkeys(sources)) or NOT_STATED
+    return ", ".join(dict.fromkeys(sources)) or NO_SOURCE
 
 
 def _difference(predicted: Figure | None, measured: Figure | None) -> float | None:

@@ -8,9 +8,9 @@ from statistics import median
 
 from campaigns.keeping.records import Circumstances, Repetition
 from campaigns.keeping.results import CampaignResults
-from devices.documents.readable import si, size
+from devices.documents.readable import NO_SOURCE, si, size
 from devices.profile import BoardIdentity, Build, DeviceProfile, MeterRecord
-from plots.report.figures import NOT_STATED, CellFigures
+from plots.report.figures import CellFigures
 from plots.report.table import NOTHING, Entry
 from plots.report.words import geometric_mean, group_words, percent
 
@@ -152,7 +152,7 @@ def _meter_words(meter: MeterRecord) -> str:
 def _replay_facts(replays: Sequence[Repetition]) -> Iterable[tuple[str, str]]:
     if not replays:
         return
-    sources = (repetition.measured_energy_source or NOT_STATED for repetition in replays)
+    sources = (repetition.measured_energy_source or NO_SOURCE for repetition in replays)
     yield "energy source, as run", _distinct(sources)
     meters = [_meter_words(each.meter) for each in replays if each.meter is not None]
     if meters:

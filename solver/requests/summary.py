@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from devices.documents.readable import (
+    NO_SOURCE,
     above_least,
     lower_bound,
     si,
@@ -89,7 +90,7 @@ def _compare(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[s
             si(played.hidden_s, "s"),
         ]
 
-    source = schedule.energy_source or "source not stated"
+    source = schedule.energy_source or NO_SOURCE
     names = [
         "peak of RAM",
         f"energy a step ({source})",

@@ -96,8 +96,9 @@ def _cosine_similarity(p: Parts) -> None:
 def _binary_cross_entropy(p: Parts) -> None:
     """Of probabilities y, whose logarithms are at least -100.
 
-    The slope (y - target) / (y (1 - y)), whose divisor is at least 1e-12, is that of y - y, which
-    is 0: the slope of a logarithm is infinite where y is 0 or 1.
+    The gradient is PyTorch's, (y - target) / (y (1 - y)) with a divisor of at least 1e-12. That of
+    the logarithms, which is infinite where y is 0 or 1, is stopped; a term that is always 0, the
+    gradient times y - y with the second y stopped, takes its place.
     """
     y, target = p.operand(), p.operand("target")
     fixed = p.of("detach", y)

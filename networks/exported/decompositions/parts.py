@@ -113,7 +113,7 @@ class Parts:
         return x.name in self._varying
 
     def is_input(self, x: Reference) -> bool:
-        """Whether a tensor has all elements of an input in their order, in whatever shape."""
+        """Whether a tensor is an input, perhaps in another shape."""
         name = x.name
         for node in reversed(self._program.nodes):
             if name in node.outputs and node.target.startswith(_SAME_ELEMENTS):

@@ -307,7 +307,7 @@ def _counts_steps(c: Construction, node: Node) -> bool:
 
 
 def _is_used(c: Construction, count: str, counter: str) -> bool:
-    """Whether anything reads a count but what changes the counter."""
+    """Whether a count is read by anything else than the operations that change its counter."""
 
     def changes(node: Node) -> bool:
         changed = node.reads[0]

@@ -36,7 +36,7 @@ def _apart(c: Construction, node: Node) -> View:
 
 
 def _may_be_infinite(c: Construction, node: Node, name: str) -> bool:
-    """Whether an operand may be infinite; a composition's comparisons do without."""
+    """Whether an operand may be infinite. Those of composed operations are taken to be finite."""
     given, known = node.arguments[name], c.constant_of(node, name)
     is_float = isinstance(given, Reference) and c.program.tensors[given.name].dtype == FLOAT32
     return is_float and not node.stated and (known is None or not np.isfinite(known).all())
