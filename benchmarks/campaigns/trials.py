@@ -201,6 +201,7 @@ class Bench:
             "repetitions": repetitions,
             "steps": subject.steps,
             "profile_blocks": 3,
+            "watch_steps": False,
             "seed": seed,
         }
         path = self._folder / f"{name}.yaml"

@@ -203,6 +203,7 @@ def _campaign(size: Size, seed: int) -> Mapping[str, Any]:
         "repetitions": 1,
         "steps": 2,
         "profile_blocks": 1,
+        "watch_steps": False,
         "attempts": 5,
         "seed": seed,
         "exclude": [

@@ -239,6 +239,8 @@ class CampaignFile(StrictModel):
         repetitions: How often each schedule is run.
         steps: Training steps of one replay.
         profile_blocks: Blocks of a profile that must be measured.
+        watch_steps: Whether a profile that is measured also watches the step of each network, for
+            the cost of each operation in its place.
         attempts: How often a solve, a profile or a replay that fails is tried.
         seed: Seed of the order of replays and of the choice of control replays.
         exclude: Cells to leave out.
@@ -259,6 +261,7 @@ class CampaignFile(StrictModel):
     repetitions: Annotated[int, Field(ge=1, le=_MOST_REPETITIONS)] = 5
     steps: Annotated[int, Field(ge=1, le=_MOST_STEPS)] = 10
     profile_blocks: Annotated[int, Field(ge=1, le=_MOST_BLOCKS)] = 5
+    watch_steps: bool = True
     attempts: Annotated[int, Field(ge=1, le=100)] = 3
     seed: Seed = 0
     exclude: Annotated[tuple[Exclusion, ...], Field(max_length=_MOST_EXCLUSIONS)] = ()

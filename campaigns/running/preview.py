@@ -27,7 +27,7 @@ from campaigns.running.estimates import (
     nominal_energy_j,
     wear_at_most,
 )
-from campaigns.running.profiling import ProfileJob, known_profile, preview
+from campaigns.running.profiling import ProfileJob, estimate_profile, known_profile
 from devices.description import DeviceDescription
 from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile, EnergySource
@@ -49,7 +49,7 @@ class BoardPreview:
     ``replays`` are those of cells that have or may get a schedule, without controls. ``replay_s``,
     ``energy_j`` and ``most_written_bytes`` are of all replays together, None for a profile. They
     are estimates: ``basis`` says what from, and ``reason`` why ``energy_j`` of a board is None.
-    ``profile_written_bytes`` are those of measuring the storage.
+    ``profile_written_bytes`` are those of measuring the storage, and the most by watched steps.
 
     ``wear`` is that of the schedule that writes the most in a step, among those that are known;
     None if none of them pages. ``most_wear`` is what no schedule exceeds that is still to be found;
@@ -125,17 +125,15 @@ def _preview(
         return nothing
     job = ProfileJob.of(setting, design, opened.file)
     profile = known_profile(job, directory, results)
-    plan = preview(job) if profile is None else None
+    estimate = estimate_profile(job) if profile is None else None
     left = {cell: _missing_replays(opened, cell, directory, files) for cell in cells}
     replays = _replays(opened, setting, left, profile, directory, files)
     source: EnergySource = "estimated" if description.emulator is None else "emulated"
     return replace(
         nothing,
-        profile_s=None if plan is None else plan.estimated_s,
-        profile_j=None if plan is None else nominal_energy_j(description, plan.estimated_s),
-        profile_written_bytes=None
-        if plan is None or plan.storage is None
-        else plan.storage.written_bytes,
+        profile_s=None if estimate is None else estimate.time_s,
+        profile_j=None if estimate is None else nominal_energy_j(description, estimate.time_s),
+        profile_written_bytes=None if estimate is None else estimate.written_bytes,
         replays=sum(left.values()),
         replay_s=replays.time_s,
         energy_j=replays.energy_j,

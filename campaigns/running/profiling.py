@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,7 @@ from campaigns.running.places import at_place
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_yaml, write_atomically
 from devices.operation import OpSpec
-from devices.profile import DeviceProfile
+from devices.profile import DeviceProfile, ProfiledNetwork
 from devices.quantities import Slices
 from devices.results import Results
 from networks.kinds import Place
@@ -24,9 +26,11 @@ from networks.training.codecs import specs_in_all_forms
 from networks.training.step import TrainingStep
 from profiler.building.sources import KERNELS, read_sources, sources_hash
 from profiler.run.options import ProfileOptions
-from profiler.run.preview import ProfilePlan, plan_profile
+from profiler.run.preview import guessed_execution_s, plan_profile
 from profiler.run.run import choose_run_directory, profile_device
 from profiler.run.trials import RunDirectory
+from replay.costs.measuring import measure_networks, packing_specs_for
+from replay.costs.watch import watching_s
 from replay.lowering.lowering import unscheduled
 
 _DIGITS = 8
@@ -55,11 +59,15 @@ class ProfiledLevel:
 
 @dataclass(frozen=True)
 class ProfileJob:
-    """The profile of a board under a condition, for all networks that run there."""
+    """The profile of a board under a condition, for all networks that run there.
+
+    ``watches``: the step of each network is watched, too, as :mod:`replay.costs.watch` does.
+    """
 
     setting: Setting
     networks: tuple[ProfiledLevel, ...]
     options: ProfileOptions
+    watches: bool
 
     @classmethod
     def of(cls, setting: Setting, design: Design, file: CampaignFile) -> ProfileJob:
@@ -84,6 +92,7 @@ class ProfileJob:
                 storage=storage is not None and storage.mtd_partition is None,
                 leave_out=True,  # one network that is too large must not end all others
             ),
+            watches=file.watch_steps,
         )
 
     @property
@@ -99,10 +108,24 @@ class ProfileJob:
         """The training steps whose operations are measured."""
         return [network.step() for network in self.networks]
 
-    def specs(self) -> tuple[OpSpec, ...]:
-        """The operations that are measured, each once."""
-        steps = zip(self.networks, self.steps(), strict=True)
-        return tuple(dict.fromkeys(spec for own, step in steps for spec in own.specs(step)))
+    def profiled(self, steps: Sequence[TrainingStep]) -> list[ProfiledNetwork]:
+        """The networks, whose ``steps`` these are, as the profile states them."""
+        return [
+            profiled_network(network.level.model, step)
+            for network, step in zip(self.networks, steps, strict=True)
+        ]
+
+    def specs(self, steps: Sequence[TrainingStep]) -> tuple[OpSpec, ...]:
+        """The operations of its ``steps`` that are measured, each once.
+
+        Those of packing are of use only if watched steps tell how many zeros there are.
+        """
+        specs = [
+            spec for own, step in zip(self.networks, steps, strict=True) for spec in own.specs(step)
+        ]
+        if self.watches:
+            specs += packing_specs_for(steps, self.description, self.options)
+        return tuple(dict.fromkeys(specs))
 
 
 def step_of(
@@ -139,13 +162,15 @@ def known_profile(
     """A profile of the same board, kernels and operations that was measured before.
 
     It is looked for in the campaign, where one that was measured for this very job may lack
-    operations that are too large; then among the runs of the profiler, the last one first. None if
-    there is none.
+    operations that are too large; then among the runs of the profiler, the last one first, whose
+    steps must have been watched if the job's are. None if there is none.
     """
     file = _file(job, directory)
     if file.is_file():
         return read_yaml(file, DeviceProfile)
-    specs = set(job.specs())
+    steps = job.steps()
+    specs = set(job.specs(steps))
+    watched = set(job.profiled(steps)) if job.watches else set()
     kept = directory.profiles.glob(f"{job.setting.name}.{_board_digest(job.description)}-*.yaml")
     for path in sorted(kept):
         in_campaign = read_yaml(path, DeviceProfile)
@@ -155,7 +180,11 @@ def known_profile(
     for path in sorted(runs, key=_time_of, reverse=True):
         with suppress(DocumentError):  # a damaged run is no reason to stop
             profile = _usable(job, RunDirectory(path))
-            if profile is not None and profile.by_spec.keys() >= specs:
+            if (
+                profile is not None
+                and profile.by_spec.keys() >= specs
+                and {each.network for each in profile.step_costs} >= watched
+            ):
                 return profile
     return None
 
@@ -179,10 +208,27 @@ def _usable(job: ProfileJob, run: RunDirectory) -> DeviceProfile | None:
     return profile if tried >= job.options.blocks else None
 
 
-def preview(job: ProfileJob) -> ProfilePlan:
+@dataclass(frozen=True)
+class ProfileEstimate:
+    """What measuring a profile takes: time, and the most bytes that are written to storage."""
+
+    time_s: float
+    written_bytes: int
+
+
+def estimate_profile(job: ProfileJob) -> ProfileEstimate:
     """What measuring the profile takes, without reaching the board."""
-    plan = unscheduled(job.networks[0].step())
-    return plan_profile(job.description, job.specs(), plan, job.options)
+    description, steps = job.description, job.steps()
+    plan = plan_profile(description, job.specs(steps), unscheduled(steps[0]), job.options)
+    time_s = plan.estimated_s
+    written_bytes = 0 if plan.storage is None else plan.storage.written_bytes
+    if job.watches:
+        for step in steps:
+            step_s = math.fsum(guessed_execution_s(op.spec, description) for op in step.ops)
+            time_s += watching_s(step_s)
+        if plan.storage is not None:
+            written_bytes += job.options.storage_budget_bytes
+    return ProfileEstimate(time_s, written_bytes)
 
 
 def make_profile(job: ProfileJob, directory: CampaignDirectory, results: Results) -> str:
@@ -214,19 +260,17 @@ def _file(job: ProfileJob, directory: CampaignDirectory) -> Path:
 
 
 def _measured(job: ProfileJob, results: Results) -> DeviceProfile:
+    places, description, options = [results.runs], job.description, job.options
     steps = job.steps()
-    specs = job.specs()
-    plan = unscheduled(steps[0])
-    networks = [
-        profiled_network(network.level.model, step)
-        for network, step in zip(job.networks, steps, strict=True)
-    ]
-    trials = choose_run_directory([results.runs], job.description, specs, plan, job.options)
-    return profile_device(job.description, specs, plan, job.options, trials, networks=networks)
+    specs, networks, plan = job.specs(steps), job.profiled(steps), unscheduled(steps[0])
+    if job.watches:
+        return measure_networks(description, networks, specs, plan, places=places, options=options)
+    trials = choose_run_directory(places, description, specs, plan, options)
+    return profile_device(description, specs, plan, options, trials, networks=networks)
 
 
 def _digest(job: ProfileJob) -> str:
-    keys = sorted(spec.key for spec in job.specs())
+    keys = sorted(spec.key for spec in job.specs(job.steps()))
     of_operations = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:_DIGITS]
     return f"{_board_digest(job.description)}-{of_operations}"
 

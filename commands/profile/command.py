@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from commands.command import Command
-from commands.console import Console, Progress, Status
+from commands.console import Console, Progress
 from commands.profile.options import MeasureOptions, RefineOptions, add_options, options_of
 from devices.errors import ExitCode
 
@@ -36,14 +36,13 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
     from networks.models import profiled_network
-    from networks.training.codecs import specs_in_all_forms
-    from networks.training.packing import packing_specs
     from profiler.opening.boards import alone_with
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
     from profiler.run.run import choose_run_directory, profile_device
     from profiler.run.trials import RunDirectory
     from replay.costs.general import Sweep
+    from replay.costs.measuring import specs_to_measure
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
@@ -54,11 +53,9 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     steps = [step for _, step in subjects]
     for step in steps:
         say_remark(console, step)
-    specs = [spec for step in steps for spec in specs_in_all_forms(step)]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
-    if measuring.storage and description.packs:
-        specs += [spec for step in steps for spec in packing_specs(step)]
+    specs = specs_to_measure(steps, description, measuring)
     preview = plan_profile(description, specs, plan, measuring)
     announce(console, description.name, preview)
     if options.additivity:
@@ -105,6 +102,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             raise
         write_atomically(out, dump_yaml(result))
         if options.additivity:
+            if sweep is None:
+                RunDirectory(trials).finish(result)
             RunDirectory(trials).end_watching()
         if sweep is not None:
             sweep.finish(result)
@@ -131,30 +130,24 @@ def _watched(
     trials: Path,
     console: Console,
 ) -> DeviceProfile:
-    """Watch the training step of every network, as far as the interrupted run has not.
-
-    Each has an equal share of the bytes that may be written to storage.
-    """
+    """Watch the training step of every network, as far as the interrupted run has not."""
     from commands.wording import COMPILING
     from profiler.run.trials import RunDirectory
     from replay.costs.measuring import watched
 
-    budget_bytes = options.measuring.storage_budget_bytes // len(networks)
-    for network in networks:
-        with console.status() as status:
+    with console.status() as status:
 
-            def progress(what: str, status: Status = status) -> None:
-                status.show(what, passing=what.startswith(COMPILING))
+        def progress(what: str) -> None:
+            status.show(what, passing=what.startswith(COMPILING))
 
-            profile = watched(
-                description,
-                network,
-                profile,
-                progress,
-                storage_budget_bytes=budget_bytes,
-                directory=RunDirectory(trials).watching,
-            )
-    return profile
+        return watched(
+            description,
+            networks,
+            profile,
+            progress,
+            storage_budget_bytes=options.measuring.storage_budget_bytes,
+            directory=RunDirectory(trials).watching,
+        )
 
 
 PROFILE = Command(

@@ -1,8 +1,8 @@
-"""The profile of a network's training step, measured op by op and then as a whole."""
+"""Profiles of networks' training steps, measured op by op and then as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,10 @@ from replay.lowering.lowering import unscheduled
 from replay.running.failure import ReplayFailed
 
 if TYPE_CHECKING:
+    from devices.operation import OpSpec
+    from devices.plan import ExecutionPlan
     from networks.kinds import Optimizer
+    from networks.training.step import TrainingStep
 
 _OPTIONS = ProfileOptions()
 
@@ -60,61 +63,122 @@ def profile_network(
         JoulewrightError: The board cannot be measured.
     """
     step = build_model(model, batch, optimizer)
-    specs, plan = specs_in_all_forms(step), unscheduled(step)
-    if options.storage and description.packs:
-        specs = tuple(dict.fromkeys((*specs, *packing_specs(step))))
-    network = profiled_network(model, step)
+    return measure_networks(
+        description,
+        [profiled_network(model, step)],
+        specs_to_measure([step], description, options),
+        unscheduled(step),
+        places=[runs],
+        options=options,
+        progress=progress,
+    )
+
+
+def specs_to_measure(
+    steps: Sequence[TrainingStep], description: DeviceDescription, options: ProfileOptions
+) -> tuple[OpSpec, ...]:
+    """Operations that a profile for any schedule of the steps needs, each once: with codecs and
+    without, and those of packing on a board that packs what it pages."""
+    specs = [spec for step in steps for spec in specs_in_all_forms(step)]
+    return tuple(dict.fromkeys((*specs, *packing_specs_for(steps, description, options))))
+
+
+def packing_specs_for(
+    steps: Sequence[TrainingStep], description: DeviceDescription, options: ProfileOptions
+) -> list[OpSpec]:
+    """Operations of packing, where storage is measured on a board that packs what it pages."""
+    if not (options.storage and description.packs):
+        return []
+    return [spec for step in steps for spec in packing_specs(step)]
+
+
+def measure_networks(
+    description: DeviceDescription,
+    networks: Sequence[ProfiledNetwork],
+    specs: Sequence[OpSpec],
+    plan: ExecutionPlan,
+    *,
+    places: Sequence[Path],
+    options: ProfileOptions = _OPTIONS,
+    progress: Callable[[str], None] = lambda _activity: None,
+) -> DeviceProfile:
+    """Measure operations by themselves, then watch the training step of each network.
+
+    After an interruption, the same call continues from the finished trials and sittings.
+
+    Args:
+        description: The board.
+        networks: The networks, as the profile states them.
+        specs: The operations.
+        plan: The step of the additivity check.
+        places: Directories that hold raw trials, in a directory of their own; a new one is made in
+            the first.
+        options: How to measure.
+        progress: Called with one line for each activity.
+
+    Returns:
+        The profile, which is also kept beside the trials.
+
+    Raises:
+        JoulewrightError: The board cannot be measured.
+    """
 
     def show(event: ProgressEvent) -> None:
         progress(event.activity)
 
     with alone_with(description):
-        directory = choose_run_directory([runs], description, specs, plan, options)
-        sittings = RunDirectory(directory).begin_watching()
-        profile = profile_device(description, specs, plan, options, directory, show, [network])
+        directory = choose_run_directory(places, description, specs, plan, options)
+        trials = RunDirectory(directory)
+        sittings = trials.begin_watching()
+        profile = profile_device(description, specs, plan, options, directory, show, networks)
         profile = watched(
             description,
-            network,
+            networks,
             profile,
             progress,
             storage_budget_bytes=options.storage_budget_bytes,
             directory=sittings,
         )
-        RunDirectory(directory).end_watching()
+        trials.finish(profile)
+        trials.end_watching()
         return profile
 
 
 def watched(
     description: DeviceDescription,
-    network: ProfiledNetwork,
+    networks: Sequence[ProfiledNetwork],
     profile: DeviceProfile,
     progress: Callable[[str], None],
     *,
     storage_budget_bytes: int,
     directory: Path,
 ) -> DeviceProfile:
-    """Watch the training step of a network, and add the costs of its ops in their places.
+    """Watch the training step of each network, and add the costs of its ops in their places.
 
     A step that cannot be watched is no reason to lose the profile: a note says why.
 
     Args:
         description: The board.
-        network: The network, as the profile states it.
+        networks: The networks, as the profile states them.
         profile: Costs of the operations by themselves.
         progress: Called with one line for each activity.
-        storage_budget_bytes: Most bytes that may be written to storage.
+        storage_budget_bytes: Most bytes that may be written to storage, by all networks together,
+            of which each has an equal share.
         directory: Where finished sittings are kept and found.
     """
-    try:
-        costs = watch_step(
-            description,
-            network,
-            profile,
-            progress,
-            storage_budget_bytes=storage_budget_bytes,
-            directory=directory,
-        )
-    except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
-        note = f"The training step of {network.model} was not watched: {error}."
-        return profile.changed(notes=(*profile.notes, note))
-    return with_step_costs(profile, costs)
+    for network in networks:
+        try:
+            costs = watch_step(
+                description,
+                network,
+                profile,
+                progress,
+                storage_budget_bytes=storage_budget_bytes // len(networks),
+                directory=directory,
+            )
+        except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
+            note = f"The training step of {network.model} was not watched: {error}."
+            profile = profile.changed(notes=(*profile.notes, note))
+        else:
+            profile = with_step_costs(profile, costs)
+    return profile

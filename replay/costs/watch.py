@@ -108,9 +108,7 @@ def watch_step(
     sittings: list[WatchedSitting] = []
     # A microcontroller has room for one plan.
     groups = [[way] for way in ways] if description.firmware is not None else [ways]
-    step_s = max(way.time_s for way in ways)
-    count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
-    steps = max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
+    count, steps = _count_and_steps(max(way.time_s for way in ways))
     # As many for each schedule, so that none counts more.
     rounds = -(-count // len(ways))
     # Where counting zeros writes to storage, too, it has a share of its own.
@@ -153,6 +151,18 @@ def watch_step(
     if counts_zeros:
         packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
     return step_costs(profile, network, ways[0].step.cost_keys, sittings, packed=packed)
+
+
+def watching_s(step_s: float) -> float:
+    """Seconds for which the steps of a network are watched, if each takes ``step_s``."""
+    count, steps = _count_and_steps(step_s)
+    return count * steps * step_s
+
+
+def _count_and_steps(step_s: float) -> tuple[int, int]:
+    """Sittings of all ways together, and steps of each, for a step that takes so long."""
+    count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
+    return count, max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
 
 
 def _sittings(

@@ -31,9 +31,9 @@ from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
 from campaigns.running.solving import CostedNetwork, costed_network
 from devices.claims.claim import claim_by_name, sole_user
-from devices.documents.document import dump_yaml, read_json
+from devices.documents.document import dump_yaml, read_json, read_yaml
 from devices.library import resolve_profile
-from devices.profile import BoardIdentity
+from devices.profile import BoardIdentity, DeviceProfile
 from devices.quantities import Slices
 from devices.results import Results
 from profiler.building.plan_memory import firmware_ram_bytes
@@ -73,6 +73,7 @@ ON_BENCH: Mapping[str, Any] = {
     "repetitions": 2,
     "steps": 2,
     "profile_blocks": 1,
+    "watch_steps": False,
 }
 DIRECTORY = Path("results/campaigns/tried")
 
@@ -461,6 +462,38 @@ def test_every_schedule_is_run_once_in_each_repetition_and_one_of_them_twice(
     comparison = json.loads(capsys.readouterr().out)
     assert [each["quantity"] for each in comparison["cells"]] == ["time"]
     assert comparison["controls"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bench")
+def test_the_steps_of_a_campaign_are_watched_unless_a_run_of_profile_has_done_so() -> None:
+    few = {"methods": ["keep-everything"], "repetitions": 1}
+    assert run("run", write(ON_BENCH, **few)) == 0
+    (unwatched,) = (DIRECTORY / "profiles").iterdir()
+    assert read_yaml(unwatched, DeviceProfile).step_costs == ()
+
+    watched = {**few, "name": "watched", "watch_steps": True}
+    assert run("run", write(ON_BENCH, **watched)) == 0
+    assert watched_networks("watched") == ["linear"]
+    runs = set(Path("results/runs").iterdir())
+    assert len(runs) == 2
+    assert run("run", write(ON_BENCH, **{**watched, "name": "again"})) == 0
+    assert watched_networks("again") == ["linear"]
+    assert set(Path("results/runs").iterdir()) == runs
+
+    shutil.rmtree("results/runs")
+    words = ["--device", "bench.yaml", "--model", "linear", "--batch", "2", "--blocks", "1"]
+    assert cli.main(["profile", *words]) == 0
+    runs = set(Path("results/runs").iterdir())
+    assert run("run", write(ON_BENCH, **{**watched, "name": "after", "batches": [2]})) == 0
+    assert watched_networks("after") == ["linear"]
+    assert set(Path("results/runs").iterdir()) == runs
+
+
+def watched_networks(campaign: str) -> list[str]:
+    """The networks whose steps were watched for the only profile of a campaign."""
+    (file,) = (DIRECTORY.parent / campaign / "profiles").iterdir()
+    return [each.network.model for each in read_yaml(file, DeviceProfile).step_costs]
 
 
 @pytest.mark.slow
