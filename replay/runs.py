@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Schedule
 
-_SCHEDULED, _UNSCHEDULED, _GUARDED = range(3)
+_SCHEDULED, _REFERENCE, _GUARDED, _UNSCHEDULED = range(4)
 """Numbers of the plans in the board's program."""
 
 _GUARDED_STEPS = 2
@@ -150,7 +150,8 @@ class Replayed:
         measured: the undisturbed steps of both runs, for the report.
         timed: the scheduled steps, not watched.
         watched: the same steps, watched: with checksums and spans.
-        unscheduled: the unscheduled steps on the same board; None where they do not fit.
+        unscheduled: the same steps with nothing scheduled on the same board, in the schedule's
+            slices and with its codecs; None where they do not fit.
         checks: comparisons of the watched steps' values with reference steps.
         notes: what the debug build did not guard.
     """
@@ -251,8 +252,8 @@ def replay_schedule(
         fits = [plan.arena_bytes <= session.facts.available_bytes for plan in session.plans]
         has_room = len(session.plans) > 1
         reference = None
-        if has_room and fits[_UNSCHEDULED]:
-            reference = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=True)
+        if has_room and fits[_REFERENCE]:
+            reference = runs.run(session, _REFERENCE, "the unscheduled step", watched=True)
         notes = list(_limits_of_guards(session.plans[_GUARDED], fits[_GUARDED])) if has_room else []
         if has_room and fits[_GUARDED]:
             runs.run(session, _GUARDED, "the debug build", watched=True, steps=_GUARDED_STEPS)
@@ -263,8 +264,10 @@ def replay_schedule(
         watched = runs.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
         timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
         unscheduled = None
-        if reference is not None:
-            unscheduled = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=False)
+        # A reference in whole layers has other operations, and copies parts to compare them.
+        alone = _REFERENCE if subject.reference is subject.step else _UNSCHEDULED
+        if has_room and fits[alone]:
+            unscheduled = runs.run(session, alone, "the unscheduled step", watched=False)
         _require_same_values(timed, watched)
         measured = session.measured(timed, watched)
     checks: list[ValueCheck] = []
@@ -405,14 +408,17 @@ class _Runs:
 
         Its RAM has no room for the unscheduled step.
         """
-        from replay.lowering.lowering import lower, reference
+        from replay.lowering.lowering import lower, reference, unscheduled
 
         s = self.subject
         scheduled = lower(s.step, s.graph, s.schedule, workspace_bytes)
         if s.description.firmware is not None:
             return [scheduled]
         guarded = lower(s.step, s.graph, s.schedule, workspace_bytes, guarded=True)
-        return [scheduled, reference(s.step, s.reference, workspace_bytes), guarded]
+        plans = [scheduled, reference(s.step, s.reference, workspace_bytes), guarded]
+        if s.reference is not s.step:
+            plans.append(unscheduled(s.step, workspace_bytes))
+        return plans
 
     def run(
         self,
@@ -468,7 +474,7 @@ class _Runs:
         with opened as session:
             what, gradients = "the same plan here", self.training.gradients
             same = self.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
-            free = self.run(session, _UNSCHEDULED, "the unscheduled step here", watched=True)
+            free = self.run(session, _REFERENCE, "the unscheduled step here", watched=True)
         checks = [
             _check("the same plan on this computer", watched, same),
             _check("the unscheduled step on this computer", watched, free),

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,14 @@ from safetensors.numpy import load_file
 import cli
 from devices import description
 from devices.documents.document import read_json, read_yaml
+from devices.plan import Compute, ExecutionPlan
 from devices.profile import DeviceProfile
 from devices.quantities import Slices
 from devices.replay import ReplayReport
 from networks.exported import read_network
 from networks.models import build_model
+from replay.running.session import ReplaySession
+from replay.runs import training_step_of
 from solver.files.solved import read_solved
 from tests.support.paths import REFERENCES
 
@@ -65,8 +69,22 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-def test_activations_in_parts_run_with_the_values_of_whole_layers(tmp_path: Path) -> None:
-    """Blocks of weights are compared with rows and columns of whole ones, and joined in files."""
+def test_activations_in_parts_run_with_the_values_of_whole_layers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of weights are compared with rows and columns of whole ones, and joined in files.
+
+    What is timed unscheduled are the parts, without the copies that such comparisons take.
+    """
+    timed_plans: list[ExecutionPlan] = []
+    run_steps = ReplaySession.run
+
+    def seen(session: ReplaySession, plan: int, *rest: Any, watched: bool, **options: Any) -> Any:
+        if not watched:
+            timed_plans.append(session.plans[plan])
+        return run_steps(session, plan, *rest, watched=watched, **options)
+
+    monkeypatch.setattr(ReplaySession, "run", seen)
     model = ("--model", "digits", "--optimizer", "adam", "--slices", "512:1KiB")
     assert command(tmp_path, "profile", "--device", "local", *model, *QUICK) == 0
     solve = ("solve", "--profile", "local", "--parameters-in", "storage", *ANY)
@@ -84,6 +102,11 @@ def test_activations_in_parts_run_with_the_values_of_whole_layers(tmp_path: Path
     with np.load(tmp_path / "run" / "parameters.npz") as found:
         assert found["block2.pointwise.conv.weight"].size == 32 * 16
         assert not [name for name in found if "[" in name]
+    assert report.unscheduled_s is not None
+    (timed,) = timed_plans[-1:]
+    step = training_step_of(graph)
+    executed = [action.does.op for action in timed.actions if isinstance(action.does, Compute)]
+    assert executed == [op.name for op in step.ops]
 
 
 @pytest.mark.parametrize("slices", ["256", "256:600"])
