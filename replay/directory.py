@@ -35,7 +35,8 @@ MODEL = "trained.onnx"
 """Name of the copy of a network's ONNX file with the trained weights."""
 
 RECOVERED = "recovered.npz"
-"""Name of the file with the values of the last complete step, written for a run that failed."""
+"""Name of the file with the values of the last complete step of a run that has no report: one that
+failed or was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,8 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
 
 
 def keep_recovered(directory: Path, recovered: Recovered, step: TrainingStep) -> None:
-    """Write the values of a failed run's last complete step. Raises :class:`OSError`."""
+    """Write the values of the last complete step of a run without report. Raises
+    :class:`OSError`."""
     write_atomically(directory / RECOVERED, _npz(joined(step, recovered.values)))
 
 

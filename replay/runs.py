@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
+    from replay.running.failure import Recovered
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
     from solver.problem.graph import CostedGraph
@@ -211,6 +212,7 @@ def replay_schedule(
     training: Training,
     expected_step_s: float,
     progress: Callable[[str], None],
+    keep: Callable[[Recovered], None] = lambda _trained: None,
 ) -> Replayed:
     """Run a schedule on its board.
 
@@ -224,6 +226,8 @@ def replay_schedule(
         training: the samples, the number of steps and the seed.
         expected_step_s: predicted time of one step, for time limits.
         progress: called with one line for each phase.
+        keep: called with the trained values as soon as there are some, also those that Ctrl-C has
+            left in the board's storage: what comes later may fail.
 
     Returns:
         The records of all runs.
@@ -235,9 +239,10 @@ def replay_schedule(
         MeasurementInvalid: no step was undisturbed, or watched and timed steps differ in values.
         JoulewrightError: opening the board or the meter failed.
     """
+    from replay.running.failure import Recovered
     from replay.running.opening import open_replay
 
-    runs = _Runs(subject, training, expected_step_s, progress)
+    runs = _Runs(subject, training, expected_step_s, progress, keep)
     with ExitStack() as stack:
         session = stack.enter_context(
             open_replay(
@@ -262,6 +267,7 @@ def replay_schedule(
         gradients = training.gradients and not is_firmware
         what = "the schedule, watched"
         watched = runs.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
+        keep(Recovered(len(watched.steps), watched.values))
         timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
         unscheduled = None
         # A reference in whole layers has other operations, and copies parts to compare them.
@@ -402,6 +408,7 @@ class _Runs:
     training: Training
     expected_step_s: float
     progress: Callable[[str], None]
+    keep: Callable[[Recovered], None]
 
     def plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
         """Plans for the board; for a microcontroller only the scheduled one.
@@ -442,6 +449,7 @@ class _Runs:
             expected_step_s=self.expected_step_s,
             gradients=gradients,
             rates=self.training.rates,
+            keep=self.keep,
         )
 
     @cached_property

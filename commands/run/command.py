@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.command import Command
-from commands.console import Console
+from commands.console import Console, Status
 from commands.run.options import RunOptions, add_options
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from networks.training import TrainingStep
     from replay.evaluation import HeldOutSamples
     from replay.running.failure import Recovered
@@ -71,7 +73,6 @@ def _run(
     console: Console,
 ) -> int:
     from commands.run.summary import summarise
-    from commands.wording import COMPILING
     from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
     from networks.training.slicing import joined
@@ -85,32 +86,37 @@ def _run(
 
     description, graph, schedule = subject.description, subject.graph, subject.schedule
     expected = expected_step(graph, schedule)
+    trained: list[Recovered] = []
     try:
         with console.status() as status:
-
-            def progress(what: str) -> None:
-                status.show(what, passing=what.startswith(COMPILING))
-
+            progress = _shown_by(status)
             # Before training, so that a file or a computer that cannot be used costs no training.
             initial = initial_values(subject.step, training.seed)
             before = held_out and held_out.score(joined(subject.step, initial), progress)
-            replayed = replay_schedule(subject, training, expected.time_s.median, progress)
-            trained = joined(subject.step, {**initial, **replayed.timed.values})
-            after = held_out and held_out.score(trained, progress)
-    except ReplayFailed as failure:
-        if failure.recovered is not None:
-            _keep(console, directory, failure.recovered, subject.step)
+            expected_s = expected.time_s.median
+            replayed = replay_schedule(subject, training, expected_s, progress, trained.append)
+    except BaseException as error:
+        if isinstance(error, ReplayFailed) and error.recovered is not None:
+            trained.append(error.recovered)
+        if trained:
+            last = max(trained, key=lambda each: each.step)
+            _keep(console, directory, last, subject.step)
         raise
     report = run_report(
         subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
     )
-    if held_out and before and after:
-        report = report.model_copy(update={"held_out": held_out.scores(before, after)})
     try:
-        StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
-    finally:  # also where they cannot be written
-        console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
-        summarise(console, report)
+        if held_out and before:
+            values = joined(subject.step, {**initial, **replayed.timed.values})
+            with console.status() as status:
+                after = held_out.score(values, _shown_by(status))
+            report = report.model_copy(update={"held_out": held_out.scores(before, after)})
+    finally:  # also if the trained network cannot be evaluated, or nothing can be written
+        try:
+            StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
+        finally:
+            console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+            summarise(console, report)
     # Imported only now: importing matplotlib earlier would slow the run down.
     from plots.replay.pictures import draw_replay
 
@@ -139,8 +145,14 @@ def _run(
     return ExitCode.INTERNAL_ERROR
 
 
+def _shown_by(status: Status) -> Callable[[str], None]:
+    from commands.wording import COMPILING
+
+    return lambda what: status.show(what, passing=what.startswith(COMPILING))
+
+
 def _keep(console: Console, directory: Path, recovered: Recovered, step: TrainingStep) -> None:
-    """Keep the values that the last complete step of a failed replay has left.
+    """Keep the values that the last complete step of a replay without a report has left.
 
     If they cannot be written, print an error; the caller reports the failure itself.
     """

@@ -114,6 +114,7 @@ class ReplaySession:
         gradients: bool = False,
         rates: Sequence[float] | None = None,
         wait: Wait = lambda _elapsed_s: None,
+        keep: Callable[[Recovered], None] = lambda _left: None,
     ) -> ReplayRecord:
         """Run training steps. Ctrl-C leaves nothing running on the board.
 
@@ -130,6 +131,8 @@ class ReplaySession:
             rates: learning rates of the steps, of which the last holds for all later ones; None for
                 that of the plan.
             wait: called while the board works, with the seconds elapsed.
+            keep: called after Ctrl-C with the values that the last complete step of a paging plan
+                has left in the board's storage, which is cleared when the session ends.
 
         Raises:
             ReplayFailed: a step failed.
@@ -180,6 +183,11 @@ class ReplaySession:
                 raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
             self._plans_to_clear.clear()  # out of reach
+        if isinstance(outcome.cut, KeyboardInterrupt) and target.plan.pages:
+            self.progress("reading back the values of the last complete step")
+            _, recovered = self._what_is_left(plan)
+            if recovered is not None and recovered.step > 0:
+                keep(recovered)
         if outcome.cut is not None:
             raise outcome.cut
         require_whole(self.board.name, record, script, watched=watched)

@@ -320,6 +320,26 @@ def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
 
 
 @pytest.mark.slow
+def test_ctrl_c_after_the_watched_steps_keeps_what_they_have_trained(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_steps = ReplaySession.run
+
+    def cut(session: ReplaySession, *arguments: Any, watched: bool, **rest: Any) -> Any:
+        if not watched:
+            raise KeyboardInterrupt
+        return run_steps(session, *arguments, watched=watched, **rest)
+
+    monkeypatch.setattr(ReplaySession, "run", cut)
+    assert run(case, "--steps", str(STEPS), "--out", "cut") == 130
+    assert f"values after step {STEPS}: cut/recovered.npz" in capsys.readouterr().err
+    with np.load(case.directory / "cut" / "recovered.npz") as kept:
+        trained = bench.replayed.timed.values
+        assert set(kept) == set(trained)
+        assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
+
+
+@pytest.mark.slow
 def test_a_report_of_a_run_with_a_disturbed_step_can_be_read(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from safetensors.numpy import load_file
 
 import cli
 from devices.documents.document import read_json
-from devices.replay import ReplayReport
+from devices.errors import RequestRefused
+from devices.replay import ReplayReport, Score
 from networks.models import build_model
 from networks.training.evaluation import evaluation_of
 from networks.training.initial import initial_values
+from replay.evaluation import HeldOutSamples
 from tests.support.networks.training import execute
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 from tests.support.paths import REFERENCES
@@ -84,6 +87,22 @@ def test_scores_before_and_after_training(
         }
         losses.append(float(execute(evaluation.step, library, start)[evaluation.loss][0]))
     assert scores.after.loss == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_what_was_trained_is_kept_if_it_cannot_be_evaluated(
+    solved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Memory that was free before training is not free after it."""
+    refused = RequestRefused("evaluation on this computer takes more than is free")
+    monkeypatch.setattr(HeldOutSamples, "score", Mock(side_effect=[Score(loss=1.0), refused]))
+    words = ("--batches", "samples.npz", "--evaluate", "samples.npz")
+    assert run(solved, "unscored", *words) == 2
+    said = capsys.readouterr()
+    assert "evaluation on this computer takes more than is free" in said.err
+    assert "predicted" in said.out
+    report = read_json(solved / "unscored" / "replay.json", ReplayReport)
+    assert (report.steps, report.held_out) == (3, None)
+    assert (solved / "unscored" / "trained.safetensors").exists()
 
 
 def test_too_few_samples_are_refused_before_training(
