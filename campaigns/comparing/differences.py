@@ -27,10 +27,14 @@ def differences(
         found["sources of the kernels"] = None
     if first.steps != second.steps:
         found[f"steps of a replay: {first.steps} and {second.steps}"] = None
+    for name in ("profile_blocks", "watch_steps"):
+        before, after = getattr(first, name), getattr(second, name)
+        if None not in (before, after) and before != after:
+            found[f"{name}: {_shown(before)} and {_shown(after)}"] = None
     if first.budget_covers != second.budget_covers:
         found[f"budget_covers: {first.budget_covers} and {second.budget_covers}"] = None
-    for before, after in pairs:
-        found.update(dict.fromkeys(_of_pair(before, after, sides)))
+    for pair in pairs:
+        found.update(dict.fromkeys(_of_pair(*pair, sides)))
     return list(found)
 
 

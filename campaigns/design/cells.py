@@ -92,7 +92,8 @@ class Design(StrictModel):
     """All cells of a campaign, and the levels that they name (``campaign-cells/1``).
 
     ``kernels_sha256`` is the hash of the sources of kernels and executor, with which every cell of
-    a board is measured.
+    a board is measured. ``profile_blocks`` and ``watch_steps`` say how the profiles of boards are
+    measured; campaigns from before they were recorded have none.
     """
 
     schema_: Annotated[Literal["campaign-cells/1"], Field(alias="schema")] = "campaign-cells/1"
@@ -104,6 +105,8 @@ class Design(StrictModel):
     budget_covers: Coverage
     repetitions: Count
     steps: Count
+    profile_blocks: Count | None = None
+    watch_steps: bool | None = None
     cells: tuple[Cell, ...]
 
     @cached_property
@@ -162,6 +165,8 @@ def design_campaign(file: CampaignFile, directory: Path, results: Results) -> De
         budget_covers=file.budget_covers,
         repetitions=file.repetitions,
         steps=file.steps,
+        profile_blocks=file.profile_blocks,
+        watch_steps=file.watch_steps,
         cells=cells,
     )
 
@@ -177,7 +182,8 @@ def _cells(
     for setting in settings:
         boards = frozenset((setting.board, *setting.tags))
         what = _digest(setting.description or setting.profile)
-        ran = f"{kernels} {file.steps}" if setting.is_run else ""
+        measured = f"{kernels} {file.steps} {file.profile_blocks} {file.watch_steps}"
+        ran = measured if setting.is_run else ""
         for network in networks:
             choice = network.choice
             trained = f"{_trained(network)} {network.sha256}"

@@ -171,7 +171,7 @@ def known_profile(
     steps = job.steps()
     specs = set(job.specs(steps))
     watched = set(job.profiled(steps)) if job.watches else set()
-    kept = directory.profiles.glob(f"{job.setting.name}.{_board_digest(job.description)}-*.yaml")
+    kept = directory.profiles.glob(f"{job.setting.name}.{_digest_of_measuring(job)}-*.yaml")
     for path in sorted(kept):
         in_campaign = read_yaml(path, DeviceProfile)
         if in_campaign.by_spec.keys() >= specs:
@@ -272,10 +272,11 @@ def _measured(job: ProfileJob, results: Results) -> DeviceProfile:
 def _digest(job: ProfileJob) -> str:
     keys = sorted(spec.key for spec in job.specs(job.steps()))
     of_operations = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:_DIGITS]
-    return f"{_board_digest(job.description)}-{of_operations}"
+    return f"{_digest_of_measuring(job)}-{of_operations}"
 
 
-def _board_digest(description: DeviceDescription) -> str:
-    kernels = sources_hash(read_sources(KERNELS), description.toolchain.flags)
-    content = f"{description.model_dump_json()} {kernels}"
+def _digest_of_measuring(job: ProfileJob) -> str:
+    """Digest of the board, the kernels and how they are measured: of all but the operations."""
+    kernels = sources_hash(read_sources(KERNELS), job.description.toolchain.flags)
+    content = f"{job.description.model_dump_json()} {kernels} {job.options.blocks} {job.watches}"
     return hashlib.sha256(content.encode()).hexdigest()[:_DIGITS]

@@ -327,6 +327,15 @@ def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named
     assert "they differ in 2 things" in capsys.readouterr().out
 
 
+def test_profiles_that_were_measured_in_other_ways_are_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    measured("before", noisy(1))
+    measured("after", noisy(2), profile_blocks=9)
+    assert compare("before", "after") == 0
+    assert "differ in: profile_blocks: 5 and 9" in capsys.readouterr().out
+
+
 def test_levels_whose_replays_ran_far_apart_are_compared_and_it_is_said(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -134,13 +134,17 @@ def test_a_cell_has_another_hash_if_its_result_may_be_another(changes: dict[str,
     assert before.hash != after.hash
 
 
-def test_a_cell_of_a_board_depends_on_the_steps_of_a_replay_and_on_the_description() -> None:
+def test_a_cell_of_a_board_depends_on_how_it_is_measured_and_on_the_description() -> None:
     on_board = {"boards": ["local"]}
     (before,) = designed(**on_board).cells
     (longer,) = designed(**on_board, steps=20).cells
     (flagged,) = designed(**on_board, conditions=[{"name": "o2", "flags": ["-O2"]}]).cells
-    assert len({before.hash, longer.hash, flagged.hash}) == 3
-    assert designed(steps=20).cells == designed().cells  # nothing is run with a profile
+    (surer,) = designed(**on_board, profile_blocks=9).cells
+    (unwatched,) = designed(**on_board, watch_steps=False).cells
+    cells = (before, longer, flagged, surer, unwatched)
+    assert len({cell.hash for cell in cells}) == len(cells)
+    # Nothing is run with a profile.
+    assert designed(steps=20, profile_blocks=9, watch_steps=False).cells == designed().cells
 
 
 def test_a_cell_depends_on_the_content_of_its_networks_file(tmp_path: Path) -> None:
