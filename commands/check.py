@@ -17,7 +17,7 @@ from commands.arguments import (
 from commands.command import Command
 from commands.console import Console, Status
 from devices.documents.readable import time_words
-from devices.errors import ExitCode, MeasurementInvalid
+from devices.errors import ExitCode, InputError, MeasurementInvalid
 from devices.results import Results
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def check(options: CheckOptions, console: Console) -> int:
 
     from devices.claims.claim import sole_user
     from devices.description import load_description
-    from devices.documents.document import dump_json, write_atomically
+    from devices.documents.document import dump_json, dump_yaml, write_atomically
     from devices.library import resolve_profile
     from profiler.opening.boards import alone_with
     from profiler.run.options import ProfileOptions
@@ -111,8 +111,14 @@ def check(options: CheckOptions, console: Console) -> int:
 
     description = load_description(options.device)
     profile = resolve_profile(options.profile or description.name, options.results.profiles)
-    specs = _chosen(options, description, profile)
     watched = profile.step_costs if options.time_limit_s is None else ()
+    specs = _chosen(options, description, profile)
+    if not (specs or watched):
+        raise InputError(
+            f"{profile.name}: the costs of its operations have no intervals that could be checked,"
+            " since they were measured in one block",
+            remedy="profile again with more --blocks",
+        )
     _announce(options, description, profile, specs, watched, console)
     if options.dry_run:
         return ExitCode.DONE
@@ -120,12 +126,15 @@ def check(options: CheckOptions, console: Console) -> int:
         build = measured_build(profile)
         again = description.with_matmul(build.matmul)
         measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
-        # Interrupted, the same check goes on.
-        path = choose_run_directory((options.results.runs,), again, specs, None, measuring)
+        # Interrupted, the same check of the same profile goes on.
+        about = f"check of {dump_yaml(profile)}"
+        path = choose_run_directory((options.results.runs,), again, specs, None, measuring, about)
         trials = RunDirectory(path)
         if watched:
             trials.begin_watching()
-        groups = [_operations(again, profile, specs, measuring, trials, console)]
+        groups = []
+        if specs:
+            groups.append(_operations(again, profile, specs, measuring, trials, console))
         if watched:
             share_bytes = options.storage_budget_bytes // len(watched)
             groups += _places(description, profile, share_bytes, trials.watching, console)
@@ -169,6 +178,12 @@ def _announce(
     pages = watched and can_page(description, profile)
     written_bytes = options.storage_budget_bytes if pages else 0
     networks = [costs.network.model for costs in watched]
+    unknown = sum(cost.warm.time_s.is_exact for cost in profile.operations)
+    if unknown:
+        console.say(
+            f"{unknown} operations were measured in one block: their costs have no intervals that"
+            " could be checked"
+        )
     steps = f", and the step of {' and of '.join(networks)} is watched again" if networks else ""
     console.say(
         f"{description.name}: {len(specs)} of {len(profile.operations)} operations are measured"
@@ -198,8 +213,13 @@ def _chosen(
         raise MeasurementInvalid(
             f"{profile.name}: states rates, and no operation that could be measured again"
         )
-    if options.time_limit_s is None:
-        return list(profile.by_spec)
+    specs = [
+        spec
+        for spec, operation in profile.by_spec.items()
+        if not (operation.warm.time_s.is_exact and operation.cold.time_s.is_exact)
+    ]
+    if options.time_limit_s is None or not specs:
+        return specs
     measuring = ProfileOptions()
 
     def cost_s(spec: OpSpec) -> float:
@@ -207,7 +227,7 @@ def _chosen(
         guessed_s = sum(guess_s(window, None, description, measuring) for window in windows)
         return options.blocks * guessed_s
 
-    return stratified(profile, cost_s, options.time_limit_s)
+    return stratified(profile, specs, cost_s, options.time_limit_s)
 
 
 def _operations(

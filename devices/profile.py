@@ -56,6 +56,11 @@ class Interval(StrictModel):
             raise ValueError(f"low {self.low} ≤ median {self.median} ≤ high {self.high} is needed")
         return self
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is a single figure without an interval."""
+        return self.low == self.high
+
     @classmethod
     def exact(cls, value: float) -> Interval:
         """A figure without an interval."""

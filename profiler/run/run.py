@@ -68,6 +68,7 @@ def choose_run_directory(
     specs: Sequence[OpSpec],
     step: ExecutionPlan | None,
     options: ProfileOptions,
+    about: str = "",
 ) -> Path:
     """Choose the directory in which :func:`profile_device` measures.
 
@@ -77,6 +78,7 @@ def choose_run_directory(
         specs: Operations to measure.
         step: Whole training step to measure; None for none.
         options: How to measure.
+        about: What else the run is for.
 
     Returns:
         The directory of the interrupted run with the same arguments, or a new one.
@@ -87,6 +89,7 @@ def choose_run_directory(
         *(spec.key for spec in content.specs),
         "" if step is None else step.name,
         f"{bool(content.transfers)} {options.min_window_s} {options.seed}",
+        *([about] if about else []),
     ]
     return next_run_directory(places, description.name, "\n".join(question))
 

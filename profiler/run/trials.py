@@ -231,8 +231,9 @@ class RunDirectory:
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a profile, and nothing left to watch."""
-        return (self.path / _PROFILE).exists() and not self.watching.exists()
+        """Whether there is a profile, or nothing was to be profiled, and nothing left to watch."""
+        is_done = (self.path / _PROFILE).exists() or self._watched.exists()
+        return is_done and not self.watching.exists()
 
     @property
     def watching(self) -> Path:

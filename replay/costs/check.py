@@ -119,17 +119,21 @@ def check_report(
 
 
 def stratified(
-    profile: DeviceProfile, cost_s: Callable[[OpSpec], float], limit_s: float
+    profile: DeviceProfile,
+    specs: Iterable[OpSpec],
+    cost_s: Callable[[OpSpec], float],
+    limit_s: float,
 ) -> list[OpSpec]:
     """Operations to measure again within a limit: of every kind in turn, spread over its durations.
 
     Args:
         profile: the profile.
+        specs: operations of the profile, at least one.
         cost_s: predicted seconds of measuring an operation again.
         limit_s: most seconds in all; at least one operation is chosen.
     """
     kinds: dict[str, list[OpSpec]] = {}
-    for spec in profile.by_spec:
+    for spec in specs:
         kinds.setdefault(spec.kind, []).append(spec)
     queues = [
         _spread(sorted(own, key=lambda spec: _time_s(profile, spec))) for own in kinds.values()

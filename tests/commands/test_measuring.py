@@ -13,7 +13,7 @@ import cli
 from devices.documents.document import dump_yaml, read_yaml
 from devices.errors import BoardUnreachable, InputError
 from devices.operation import OpSpec
-from devices.profile import Build, DeviceProfile, ProfiledNetwork, StepCosts
+from devices.profile import Build, Cost, DeviceProfile, Interval, ProfiledNetwork, StepCosts
 from replay.costs.coverage import CheckedFigure, CheckedGroup
 from replay.costs.tune import Round, Tuned
 from replay.directory import StoredRun
@@ -43,15 +43,14 @@ def test_the_steps_of_all_networks_share_the_bytes_that_may_be_written(
 ) -> None:
     shares: list[int] = []
 
-    def watched(*_: Any, storage_budget_bytes: int, **__: Any) -> DeviceProfile:
+    def watch_step(*_: Any, storage_budget_bytes: int, **__: Any) -> StepCosts:
         shares.append(storage_budget_bytes)
-        if len(shares) == 2:
-            raise InputError("both were watched")
-        return PART
+        raise InputError("nothing was watched")
 
-    monkeypatch.setattr("replay.costs.measuring.watched", watched)
+    monkeypatch.setattr("replay.costs.measuring.watch_step", watch_step)
     words = ("--model", "linear", "--model", "dscnn", "--storage-budget-mib", "64")
-    assert profile(*words) == 2
+    assert profile(*words) == 0
+    assert len(shares) == 2
     assert "write at most 64.00 MiB more" in capsys.readouterr().err
     assert sum(shares) <= 64 * MIB
 
@@ -131,6 +130,58 @@ def test_a_dry_check_only_says_what_it_would_measure_and_write(
     assert document["most_bytes_written_by_steps"] == most
     assert set(document["operations"]) == {RELU.key, ADD.key}
     assert not Path("results").exists()
+
+
+def in_one_block() -> DeviceProfile:
+    """A profile whose costs have no intervals."""
+
+    def exact(cost: Cost) -> Cost:
+        return cost.model_copy(update={"time_s": Interval.exact(cost.time_s.median)})
+
+    operations = [
+        operation.model_copy(update={"warm": exact(operation.warm), "cold": exact(operation.cold)})
+        for operation in WHOLE.operations
+    ]
+    return read_yaml(Path("measured.yaml"), DeviceProfile).changed(operations=operations)
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_costs_of_one_block_are_not_held_against_intervals_that_they_do_not_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = in_one_block()
+    Path("measured.yaml").write_text(dump_yaml(profile))
+    assert cli.main([*CHECK, "--time-limit", "10"]) == 2
+    assert "have no intervals that could be checked" in capsys.readouterr().err
+
+    interval = PART.operations[0].cold.time_s
+    figure = CheckedFigure(
+        what="a", kind="a", profile=interval, sittings_s=(interval.median, interval.median)
+    )
+    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: CheckedGroup((figure,)))
+    monkeypatch.setattr("replay.costs.watch.watch_step", lambda *_, **__: watched("one"))
+    assert cli.main([*CHECK, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "2 operations were measured in one block" in said.err
+    document = json.loads(said.out)
+    assert (document["unchecked"], len(document["figures"])) == (2, 2)
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_a_check_of_another_profile_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted one may be older than the profile that is checked now."""
+    places: list[Path] = []
+
+    def interrupted(*words: Any) -> CheckedGroup:
+        places.append(words[4].path)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("commands.check._operations", interrupted)
+    for created in ("2026-01-31", "2026-01-31", "2026-02-28"):
+        profile = read_yaml(Path("measured.yaml"), DeviceProfile).changed(created=created)
+        Path("measured.yaml").write_text(dump_yaml(profile))
+        assert cli.main([*CHECK]) == 130
+    assert places[0] == places[1] != places[2]
 
 
 @pytest.mark.usefixtures("twice_watched")

@@ -169,9 +169,9 @@ def test_a_sample_has_every_kind_before_any_twice() -> None:
         for n in range(8, 15)
     ]
     profile = made_up_profile(specs)
-    chosen = stratified(profile, lambda _: 1.0, 6.0)
+    chosen = stratified(profile, specs, lambda _: 1.0, 6.0)
     assert sorted(spec.kind for spec in chosen) == ["add.forward"] * 3 + ["relu.forward"] * 3
     relus = sorted(spec.attributes["elements"] for spec in chosen if spec.kind == "relu.forward")
     assert [round(math.log(size, 4)) for size in relus] == [9, 11, 13]
-    assert len(stratified(profile, lambda _: 1.0, 1e9)) == len(specs)
-    assert len(stratified(profile, lambda _: 1.0, 0.1)) == 1
+    assert len(stratified(profile, specs, lambda _: 1.0, 1e9)) == len(specs)
+    assert len(stratified(profile, specs, lambda _: 1.0, 0.1)) == 1

@@ -78,12 +78,11 @@ def test_a_killed_watch_goes_on_with_the_missing_sittings(tmp_path: Path) -> Non
     before = killed_after(2, words, tmp_path)
     (checked,) = map(RunDirectory, {file.parent.parent for file in before})
     assert not checked.is_finished
-    trials = {file: file.stat().st_mtime_ns for file in checked.path.glob("block-*")}
+    assert not list(checked.path.glob("block-*"))  # costs of one block have no intervals
     # On a busy computer the check may end with the exit code of intervals that do not hold.
     ended = subprocess.run(words, capture_output=True, timeout=_PATIENCE_S, check=False)
     assert ended.returncode in {0, 4}, ended.stderr.decode()
     assert checked.is_finished
-    assert trials == {file: file.stat().st_mtime_ns for file in checked.path.glob("block-*")}
     after = {checked.watching / file.name: content for file, content in kept(tmp_path).items()}
     assert before.items() <= after.items()
     (report,) = (tmp_path / "checks").glob("*.json")
