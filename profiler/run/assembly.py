@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from devices.description import DeviceDescription
@@ -45,7 +45,8 @@ _NAMED_OPERATIONS = 3
 @dataclass(frozen=True)
 class RunResult:
     """Everything that a profile is made from. ``energy_source`` and ``meter`` are None if the board
-    has neither a meter nor a nominal power."""
+    has neither a meter nor a nominal power. ``leaves_out_void``: operations with too few valid
+    trials are left out, if some have enough."""
 
     description: DeviceDescription
     facts: BoardFacts
@@ -61,6 +62,12 @@ class RunResult:
     meter: MeterRecord | None
     storage_place: str | None
     networks: tuple[ProfiledNetwork, ...]
+    leaves_out_void: bool = False
+
+    @property
+    def needed(self) -> int:
+        """Valid trials that every operation needs."""
+        return min(FEWEST_TRIALS, self.blocks)
 
 
 def assemble(run: RunResult) -> DeviceProfile:
@@ -70,6 +77,9 @@ def assemble(run: RunResult) -> DeviceProfile:
         MeasurementInvalid: An operation or the whole step has too few valid trials; the message
             names the first one.
     """
+    left_out: tuple[OpSpec, ...] = ()
+    if run.leaves_out_void:
+        run, left_out = _without_void(run)
     _require_valid(run)
     costs = _costs(run)
     operations = tuple(_operation(run, spec, costs) for spec in run.content.specs)
@@ -99,7 +109,7 @@ def assemble(run: RunResult) -> DeviceProfile:
         operations=operations,
         storage=storage,
         additivity=additivity,
-        notes=tuple(_notes(run, storage)),
+        notes=(*_notes(run, storage), *_void_notes(left_out)),
     )
 
 
@@ -111,8 +121,34 @@ def _energy_source(run: RunResult) -> EnergySource:
     return run.energy_source or "estimated"
 
 
+def _without_void(run: RunResult) -> tuple[RunResult, tuple[OpSpec, ...]]:
+    """The run without operations that have too few valid trials, and these; all if none has."""
+    lacking = tuple(
+        spec
+        for spec in run.content.specs
+        if any(
+            len(run.table.valid(OpWindow(spec, state).label)) < run.needed
+            for state in run.content.states
+        )
+    )
+    specs = tuple(spec for spec in run.content.specs if spec not in lacking)
+    if not specs:
+        return run, ()
+    return replace(run, content=replace(run.content, specs=specs)), lacking
+
+
+def _void_notes(left_out: Sequence[OpSpec]) -> Iterator[str]:
+    if left_out:
+        named = ", ".join(spec.key for spec in left_out[:_NAMED_OPERATIONS])
+        more = len(left_out) - _NAMED_OPERATIONS
+        yield (
+            f"Left out, since too few trials were valid: {named}"
+            f"{f' and {more} more operations' if more > 0 else ''}."
+        )
+
+
 def _require_valid(run: RunResult) -> None:
-    needed = min(FEWEST_TRIALS, run.blocks)
+    needed = run.needed
     labels = _op_labels(run)
     if run.step is not None:
         labels += [StepWindow(index).label for index in range(run.content.step_windows)]

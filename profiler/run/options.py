@@ -22,6 +22,7 @@ class ProfileOptions:
         step_windows: Windows per block that run the whole training step.
         idle_s: Least length of the idle windows of a block.
         leave_out: Leave out operations that do not fit into the board's memory; refuse otherwise.
+        leave_out_void: Leave out operations with too few valid trials; refuse otherwise.
         poll_interval_s: Time between two polls of a board that is measuring.
     """
 
@@ -35,6 +36,7 @@ class ProfileOptions:
     step_windows: int = 3
     idle_s: float = 0.1
     leave_out: bool = False
+    leave_out_void: bool = False
     poll_interval_s: float = 0.5
 
     def __post_init__(self) -> None:

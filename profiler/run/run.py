@@ -213,6 +213,7 @@ def _profile(
             meter=record,
             storage_place=storage_place,
             networks=tuple(networks),
+            leaves_out_void=options.leave_out_void,
         )
     )
     directory.finish(profile)

@@ -103,7 +103,10 @@ class Sweep:
         ]
         directory = next_run_directory(places, description.name, "\n".join(question))
         (directory / "networks").mkdir(exist_ok=True)
-        of_rounds = replace(options, blocks=BLOCKS, storage=False, leave_out=True)
+        # One shape that is too large, or that no meter's range holds, must not end the sweep.
+        of_rounds = replace(
+            options, blocks=BLOCKS, storage=False, leave_out=True, leave_out_void=True
+        )
         return cls(description, of_rounds, directory, limit_s)
 
     @property

@@ -28,7 +28,8 @@ from profiler.meters.base import Reading, Void
 from profiler.opening.meters import open_board_meter
 from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
-from profiler.run.trials import HarnessRun, RunDirectory
+from profiler.run.table import TrialTable
+from profiler.run.trials import HarnessRun, RunDirectory, Trial
 from tests.support.boards.measuring import (
     LARGE,
     SMALL,
@@ -538,6 +539,25 @@ def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
     metered(monkeypatch, 0)
     found = profile(tmp_path, specs=(SMALL,))
     assert found.by_spec[SMALL].warm.void_trials == 9
+
+
+@pytest.mark.usefixtures("prebuilt", "mishaps")
+def test_what_stays_void_is_left_out_where_a_profile_can_do_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a sweep of shapes, of which one exceeds a sensor's range."""
+    valid = TrialTable.valid
+
+    def beyond_the_range(table: TrialTable, label: str) -> dict[int, Trial]:
+        return {} if LARGE.key in label else valid(table, label)
+
+    monkeypatch.setattr(TrialTable, "valid", beyond_the_range)
+    options = replace(QUICK, blocks=1, leave_out_void=True)
+    found = profile(tmp_path, options=options)
+    assert set(found.by_spec) == {SMALL, UPDATE}
+    assert f"Left out, since too few trials were valid: {LARGE.key}." in found.notes
+    with pytest.raises(MeasurementInvalid, match="0 valid trials of 1"):
+        profile(tmp_path / "alone", specs=(LARGE,), options=options)
 
 
 # --- runs that are refused --------------------------------------------------------------------
