@@ -13,7 +13,7 @@ from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profil
 from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
-from devices.errors import MeasurementInvalid
+from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile
 from networks.models import profiled_network
 from profiler.run.options import ProfileOptions
@@ -43,18 +43,18 @@ Each network is profiled on `{device}` ({blocks} blocks, at most {written} writt
 solved (at most {limit:g} s each) with four kinds of costs, and all schedules are in one program and
 run in turns, {rounds} rounds of {steps} steps. Figures are those of a step, the median of the
 rounds' medians ({figure}). A search that ends with its time has some luck. So that costs are
-compared and not luck, each step is solved twice: the second search starts from what the first
-searches have found with all kinds of costs.
+compared and not luck, each step is solved twice with each kind of costs: the second search starts
+from what the first searches have found with all kinds.
 
 - *In place*: what `profile` measures and `solve` uses: operations in their places of a watched
   step.
 - *Warm* and *cold*: operations by themselves, with their operands in the caches or out of them, and
   transfers by themselves.
-- *Refined*: the best schedule of `tune`, which solves, runs and corrects the costs in at most
-  {tuning} rounds.
+- *Refined*: costs in place that `tune` has corrected in at most {tuning} rounds, in each of which
+  it solves and runs; its best schedule is that of the first search.
 - *Chosen over best* is the first of these over the least of all four, round by round: the median of
   the rounds, with the 95 % interval of this ratio. Which of the four is the least is taken from the
-  same rounds, so that noise makes the ratio larger, never smaller. Equal schedules are run once.
+  same rounds. Equal schedules are run once.
 - *Again over chosen* is the schedule of *in place*, a second time in the same program, over its
   first time: what is 1 but for the noise.
 - *Searched alone* is the predicted energy of what the first search found with costs in place, over
@@ -116,17 +116,14 @@ class Row:
 def choices_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
     rows, cells = [], []
     figure = "seconds"
-    for network in question.networks:
-        known = profiled(question.description, network, question.profiling, progress)
-        for share in question.shares:
-            row = _row(question, known, share, progress)
-            if isinstance(row, str):
-                cells.append((str(network), f"{share:.0%}", row, *("–",) * (len(_HEAD) - 3)))
-            else:
-                rows.append(row)
-                cells.append(row.cells)
-                figure = "joules" if row.unit == "J" else "seconds"
-            progress(" | ".join(cells[-1]))
+    for network, share, row in _rows(question, progress):
+        if isinstance(row, str):
+            cells.append((str(network), f"{share:.0%}", row, *("–",) * (len(_HEAD) - 3)))
+        else:
+            rows.append(row)
+            cells.append(row.cells)
+            figure = "joules" if row.unit == "J" else "seconds"
+        progress(" | ".join(cells[-1]))
     text = _TEXT.format(
         device=question.description.name,
         blocks=question.profiling.blocks,
@@ -137,25 +134,47 @@ def choices_page(question: Question, versions: Sequence[str], progress: Progress
         tuning=_TUNING_ROUNDS,
         figure=figure,
     )
-    table = Table(_HEAD, cells, note=_note(rows))
+    table = Table(_HEAD, cells, note=_note(rows, len(cells)))
     return Page("Schedules chosen with different costs", text, [table], versions)
 
 
-def _note(rows: Sequence[Row]) -> str:
+def _note(rows: Sequence[Row], asked: int) -> str:
+    without = asked - len(rows)
+    missing = f" {without} of {asked} cases have no figures." if without else ""
     if not rows:
-        return ""
+        return missing.strip()
     over = [statistics.median(row.over_best) for row in rows]
     noise = [abs(statistics.median(row.noise) - 1) for row in rows]
     return (
         f"Chosen over best: {statistics.median(over):.3f} in the median of {len(rows)} cases,"
         f" {max(over):.3f} in the worst. The same schedule twice differs by"
         f" {100 * statistics.median(noise):.1f} % in the median, {100 * max(noise):.1f} % in the"
-        " worst."
+        f" worst.{missing}"
     )
 
 
+def _rows(question: Question, progress: Progress) -> Iterator[tuple[Network, float, Row | str]]:
+    """Every case with its row, or with why it has none."""
+    for network in question.networks:
+        try:
+            known = profiled(question.description, network, question.profiling, progress)
+        except JoulewrightError as error:
+            yield from ((network, share, f"failed: {error}") for share in question.shares)
+            continue
+        for share in question.shares:
+            try:
+                row = _row(question, known, share, progress)
+            except JoulewrightError as error:
+                row = f"failed: {error}"
+            yield network, share, row
+
+
 def _row(question: Question, known: Profiled, share: float, progress: Progress) -> Row | str:
-    """The case that was run, or why it was not."""
+    """The case that was run, or the status of a search that found no schedule.
+
+    Raises:
+        JoulewrightError: solving or running failed.
+    """
     problem = known.problem(share)
     graphs = {
         name: cost_graph(problem.step, profile).graph for name, profile in _profiles(known.profile)
@@ -167,11 +186,9 @@ def _row(question: Question, known: Profiled, share: float, progress: Progress) 
         if not schedule.actions:
             return schedule.status.replace("_", " ")
         first[name] = schedule
-    try:
-        refined = _refined(question, known, problem, progress)
-    except MeasurementInvalid as error:
-        return f"not refined: {error}"
-    starts = [schedule.actions for schedule in (*first.values(), refined.schedule)]
+    refined = _refined(question, known, problem, progress)
+    graphs["refined"], first["refined"] = refined.graph, refined.schedule
+    starts = [schedule.actions for schedule in first.values()]
     found: dict[str, Scheduled] = {}
     for name, graph in graphs.items():
         progress(f"{known.network}, {share:.0%}: solving again with costs {name}")
@@ -179,7 +196,6 @@ def _row(question: Question, known: Profiled, share: float, progress: Progress) 
         if not schedule.actions:
             return schedule.status.replace("_", " ")
         found[name] = Scheduled(graph, schedule)
-    found["refined"] = refined
     alone = _energy_j(first[IN_PLACE]) / _energy_j(found[IN_PLACE].schedule)
     return _measured(question, known.network, share, problem, found, alone, progress)
 
@@ -200,6 +216,7 @@ def _profiles(profile: DeviceProfile) -> Iterator[tuple[str, DeviceProfile]]:
 def _refined(
     question: Question, known: Profiled, problem: Problem, progress: Progress
 ) -> Scheduled:
+    """The best schedule of ``tune``, and the step with the costs that all rounds have corrected."""
     network = profiled_network(known.network.model, known.network.step())
     request = Request(
         question.description,
@@ -213,7 +230,8 @@ def _refined(
     )
     with tempfile.TemporaryDirectory() as directory:
         tuned = tune(request, known.profile, Path(directory), progress, lambda _round: None)
-        return Scheduled(tuned.best.run.graph, tuned.best.run.schedule)
+    corrected = cost_graph(problem.step, tuned.rounds[-1].corrected).graph
+    return Scheduled(corrected, tuned.best.run.schedule)
 
 
 def _measured(
