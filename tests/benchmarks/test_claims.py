@@ -1,12 +1,16 @@
-"""The benchmark of claims resumes from its record, also with a later release."""
+"""The benchmark of claims: its record, and problems that are too large in part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from benchmarks.claims import __main__ as claims
+from benchmarks.claims.oracle import TooLarge
+from devices.documents.document import read_json
 
 
 def test_the_record_resumes_and_names_every_release(
@@ -27,3 +31,25 @@ def test_the_record_resumes_and_names_every_release(
         ["|", "3", "to", "4", "|", "two", "|"],
     ]
     assert "| none " in page
+
+
+def test_what_is_refuted_before_a_claim_is_too_large_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oracle for another budget or order may be too large where that of the problem is not."""
+
+    def refutations(*_: object) -> Iterator[str]:
+        yield "optimal at 9 J, the least is 5 J"
+        raise TooLarge
+
+    monkeypatch.setattr(claims, "refutations", refutations)
+    monkeypatch.setattr("sys.argv", ["claims", "--problems", "1", "--record", str(tmp_path / "c")])
+    # A process of the pool would have refutations of its own.
+    monkeypatch.setattr(claims, "ProcessPoolExecutor", ThreadPoolExecutor)
+    claims.main()
+    record = read_json(tmp_path / "c", claims.ClaimsRecord)
+    assert [each.what for each in record.refuted] == ["optimal at 9 J, the least is 5 J"]
+    tallies = record.kinds.values()
+    assert sum(tally.in_part for tally in tallies) == 1
+    assert sum(tally.too_large for tally in tallies) == 0
+    assert sum(tally.with_schedule for tally in tallies) == 1
