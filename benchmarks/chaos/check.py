@@ -107,7 +107,9 @@ def _compare_board(
                 if is_same and off > SAME_TIME.get(board, math.inf):
                     wrong.append(f"{cell}: its step takes {off:.2%} more or less than undisturbed")
                 values += again.values_identical and again.values_compared
-                if not again.values_identical:
+                if not again.values_compared:
+                    wrong.append(f"{cell}: values were not compared with the unscheduled step")
+                elif not again.values_identical:
                     wrong.append(f"{cell}: values differ from the unscheduled step")
     return BoardAgreement(
         board=board,

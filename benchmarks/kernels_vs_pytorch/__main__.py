@@ -162,7 +162,7 @@ def _race(subject: Subject, repetitions: int) -> Race:
         run()
     losses = {_PYTORCH: pytorch.loss} | {name: each.loss for name, each in kernels.items()}
     differences = {_PYTORCH: 0.0} | {
-        name: _update_difference(start, each.parameters, pytorch.parameters)
+        name: update_difference(start, each.parameters, pytorch.parameters)
         for name, each in kernels.items()
     }
     for _ in range(_WARM_UP - 1):
@@ -230,7 +230,7 @@ def _groups(race: Race, text: str) -> Table:
         ):
             slow.append(group)
     head = ("operations", "PyTorch", *_MATMULS, *(f"ratio, {matmul}" for matmul in _MATMULS))
-    note = f"Above {_SLOW}: {', '.join(slow)}." if slow else f"None is above {_SLOW}."
+    note = f"Above {_SLOW}: {'; '.join(slow)}." if slow else f"None is above {_SLOW}."
     return Table(head, rows, race.subject.name, text, note)
 
 
@@ -242,17 +242,16 @@ def _ratio(found_s: float | None, base_s: float | None) -> str:
     return "–" if found_s is None or not base_s else f"{found_s / base_s:.2f}"
 
 
-def _update_difference(
+def update_difference(
     start: Mapping[str, Array], ours: Mapping[str, Array], theirs: Mapping[str, Array]
 ) -> float:
-    """Largest difference of the two updates over all tensors, relative to theirs."""
-    return max(
-        float(
-            np.linalg.norm(ours[name].reshape(-1) - after.reshape(-1))
-            / max(np.linalg.norm(after.reshape(-1) - start[name].reshape(-1)), _NEGLIGIBLE)
-        )
+    """Largest difference of the two updates over all tensors, relative to theirs; NaN if any is."""
+    differences = [
+        np.linalg.norm(ours[name].reshape(-1) - after.reshape(-1))
+        / np.maximum(np.linalg.norm(after.reshape(-1) - start[name].reshape(-1)), _NEGLIGIBLE)
         for name, after in theirs.items()
-    )
+    ]
+    return float(np.max(differences))
 
 
 def _openblas_core(library: ctypes.CDLL) -> str:

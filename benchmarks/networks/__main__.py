@@ -33,6 +33,7 @@ from devices.documents.readable import size
 from devices.errors import JoulewrightError
 
 _LIBRARIES = ("torchvision", "timm", "transformers")
+_VALUES = {True: "identical", False: "NOT IDENTICAL", None: "not compared"}
 _INTERRUPTED = "the run was ended before"
 
 _TEXT = f"""
@@ -66,7 +67,8 @@ over one minute.
 _VALUES_TEXT = f"""
 The scheduled step is run {STEPS} times on the same samples with SGD. *Values* are identical if the
 checksums of loss, gradients and parameters equal those of the unscheduled step, after each step
-(of the GRU in slices: those of the unscheduled step whose recurrent layer is unrolled likewise).
+(of the GRU in slices: those of the unscheduled step whose recurrent layer is unrolled likewise),
+and not compared if that step does not fit.
 *Gradients* is the largest relative norm, over all parameters, of the first step's difference from
 PyTorch in float64; beside it the same of PyTorch in float32. *Losses* is the largest relative
 difference of a loss from PyTorch's (float32, eager) over all steps; beside it the same of
@@ -209,7 +211,7 @@ def _value_cells(row: Row) -> tuple[str, ...]:
     ours, theirs = row.losses
     return (
         row.name,
-        "identical" if row.is_identical else "NOT IDENTICAL",
+        _VALUES[row.is_identical],
         f"{row.difference:.1e}",
         f"{row.pytorch_difference:.1e}",
         f"{ours[0]:.6f}",

@@ -52,8 +52,9 @@ class Row:
     layers are in slices if it ``is_sliced``.
     ``least_bytes`` is the least RAM that any schedule needs, whatever the order of operations:
     tensors and workspace of one operation. ``extra_energy`` is relative to the step without a
-    budget. ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of
-    PyTorch's from those in float64. ``load`` is the average over one minute at the end.
+    budget. ``is_identical`` is None if there was no unscheduled step to compare values with.
+    ``losses`` are this project's and PyTorch's; ``pytorch_loss_difference`` is that of PyTorch's
+    from those in float64. ``load`` is the average over one minute at the end.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Row:
     status: str
     gap: float | None
     extra_energy: float
-    is_identical: bool
+    is_identical: bool | None
     difference: float
     pytorch_difference: float
     losses: tuple[tuple[float, ...], tuple[float, ...]]
@@ -146,7 +147,7 @@ def measure(case: Case, limit_s: float) -> Row:
         status=schedule.status,
         gap=schedule.gap,
         extra_energy=over_least(schedule.energy_j, solved.graph),
-        is_identical=all(check.identical for check in report.values),
+        is_identical=all(each.identical for each in report.values) if report.values else None,
         difference=pytorch.largest_difference(gradients, true),
         pytorch_difference=pytorch.largest_difference(pytorch.step_gradients(module, inputs), true),
         losses=(_finite(report), losses),
@@ -179,8 +180,8 @@ def difference_from_built_in(case: Case) -> str:
 
 
 def relative_difference(found: Sequence[float], true: Sequence[float]) -> float:
-    """Largest relative difference of two courses."""
-    return max(abs(a - b) / abs(b) for a, b in zip(found, true, strict=True))
+    """Largest relative difference of two courses; NaN if any is."""
+    return float(np.max([abs(a - b) / abs(b) for a, b in zip(found, true, strict=True)]))
 
 
 def _listed(keys: Counter[str]) -> str:

@@ -72,15 +72,14 @@ def in_double(
 
 
 def largest_difference(found: Gradients, true: Gradients) -> float:
-    """Largest relative norm of a parameter's difference from its true gradient."""
-    largest = max(float(np.linalg.norm(each)) for each in true.values())
-    return max(
-        float(
-            np.linalg.norm(found[name].reshape(each.shape) - each)
-            / (np.linalg.norm(each) + _NEGLIGIBLE * largest)
-        )
+    """Largest relative norm of a parameter's difference from its true gradient; NaN if any is."""
+    largest = np.max([np.linalg.norm(each) for each in true.values()])
+    differences = [
+        np.linalg.norm(found[name].reshape(each.shape) - each)
+        / (np.linalg.norm(each) + _NEGLIGIBLE * largest)
         for name, each in true.items()
-    )
+    ]
+    return float(np.max(differences))
 
 
 def losses(module: nn.Module, inputs: Mapping[str, Tensor], steps: int) -> list[float]:

@@ -75,6 +75,23 @@ def test_differences_of_gradients_are_relative() -> None:
     assert largest_difference(doubled, true) == pytest.approx(1, rel=1e-4)
 
 
+def test_a_difference_that_is_not_a_number_is_not_lost() -> None:
+    import numpy as np
+
+    from benchmarks.kernels_vs_pytorch.__main__ import update_difference
+    from benchmarks.networks.measuring import relative_difference
+    from benchmarks.networks.pytorch import largest_difference
+
+    one, unknown = np.ones(2, np.float32), np.full(2, np.nan, np.float32)
+    for order in (("a", "b"), ("b", "a")):
+        true = dict.fromkeys(order, one)
+        found = {"a": 1.001 * one, "b": unknown}
+        assert np.isnan(largest_difference(found, true))
+        assert np.isnan(update_difference({"a": 0 * one, "b": 0 * one}, found, true))
+    assert np.isnan(relative_difference([2.0, 1.9, np.nan], [2.0, 1.8, 1.7]))
+    assert np.isnan(relative_difference([np.nan, 1.9, 1.8], [2.0, 1.8, 1.7]))
+
+
 def test_losses_leave_the_module_as_it_is() -> None:
     import torch
 
