@@ -12,7 +12,7 @@ import argparse
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
 
@@ -66,9 +66,12 @@ def _measure(arguments: argparse.Namespace) -> Page:
                     f" ({trial.change.verdict}), control {trial.control.verdict}"
                 )
     found = [(subject, trials) for subject in SUBJECTS if (trials := bench.trials(subject))]
+    if not found:
+        raise SystemExit(f"{arguments.record}: no trial is kept here, and no time is left for one")
+    made = {subject.board: len(trials) for subject, trials in found}
     return Page(
         title="False alarms and power of campaigns",
-        text=_TEXT + "".join(_missing(found, arguments.trials)),
+        text=_TEXT + "".join(missing(made, arguments.trials)),
         tables=[
             *(_alarms(found), _two_campaigns(bench, found), _changes(bench, found)),
             *(_simulated(found), _overhead(bench, found)),
@@ -77,14 +80,14 @@ def _measure(arguments: argparse.Namespace) -> Page:
     )
 
 
-def _missing(found: Sequence[tuple[Subject, Sequence[Trial]]], asked: int) -> Iterator[str]:
-    """Sentences on the trials for which there was no time."""
-    for subject, trials in found:
-        wanted = len(range(0, asked, subject.every))
-        if len(trials) < wanted:
+def missing(made: Mapping[str, int], asked: int) -> Iterator[str]:
+    """Sentences on the trials for which there was no time, with the number made on each board."""
+    for subject in SUBJECTS:
+        wanted, count = len(range(0, asked, subject.every)), made.get(subject.board, 0)
+        if count < wanted:
             yield (
-                f"\n**{len(trials)} of {wanted} trials on {subject.board} were made** before the"
-                " time ended; the same command makes the others.\n"
+                f"\n**{count} of {wanted} trials on {subject.board} were made** before the time"
+                " ended; the same command with more time makes the others.\n"
             )
 
 
@@ -242,9 +245,11 @@ def _overhead(bench: Bench, found: Sequence[tuple[Subject, Sequence[Trial]]]) ->
         note=f"A call of `campaign run` has {CELLS} cells with {REPETITIONS} replays each, and a"
         " control with as many. *A cell* is half of the call, from the start of its process to its"
         " end. *As commands* is what as many calls of `run` take, from the median of 10, which"
-        " start a process, open the board and build each time; a campaign does this once. The"
-        " others are medians of the calls: one that waits while another program uses the board, or"
-        " on a loaded computer, takes longer.",
+        " start a process, open the board and build each time; a campaign does this once. These 10"
+        " are timed in one block when a page of the folder is made for the first time, and so at"
+        " another time than the campaigns, perhaps of another release. The others are medians of"
+        " the calls: one that waits while another program uses the board, or on a loaded computer,"
+        " takes longer.",
     )
 
 

@@ -1,11 +1,13 @@
-"""The benchmark of false alarms and power simulates comparisons from measured scatter."""
+"""The benchmark of false alarms and power: simulated comparisons, and trials that are missing."""
 
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
+from benchmarks.campaigns import __main__ as campaigns
 from benchmarks.campaigns.power import simulate
 
 
@@ -24,3 +26,20 @@ def test_equal_things_rarely_raise_an_alarm_and_a_large_change_is_found(margin: 
 def test_without_scatter_every_change_beyond_the_margin_is_found() -> None:
     for change, more in ((0.0, 0), (0.01, 0), (0.03, 100)):
         assert simulate([0.0] * 8, change, 8, 100, 0.02).more == more
+
+
+def test_a_page_names_the_boards_without_trials() -> None:
+    assert [text.strip()[:41] for text in campaigns.missing({"local": 39}, 40)] == [
+        "**39 of 40 trials on local were made** be",
+        "**0 of 10 trials on emulated-m4f were mad",
+    ]
+    assert list(campaigns.missing({"local": 40, "emulated-m4f": 10}, 40)) == []
+
+
+def test_no_page_is_made_of_no_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "campaigns.md"
+    words = ["campaigns", "--minutes", "0", "--record", str(tmp_path), "--write", str(page)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit, match="no trial is kept here"):
+        campaigns.main()
+    assert not page.exists()
