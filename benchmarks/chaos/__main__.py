@@ -58,6 +58,11 @@ def _measure(arguments: argparse.Namespace) -> Page:
 def _measure_in(place: Place, arguments: argparse.Namespace) -> Page:
     kept = place.root / "course.json"
     if not kept.is_file():
+        if any((place.root / results).exists() for results in (_UNDISTURBED, _DISTURBED)):
+            raise SystemExit(
+                f"{place.root}: an earlier call did not get to its end, so that its faults are not"
+                " known; begin a new folder"
+            )
         _run(place, arguments).write(kept)
     course = Course.read(kept)
     first, second = place.campaign(_UNDISTURBED), place.campaign(_DISTURBED)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chaos import __main__ as chaos
 from benchmarks.chaos.check import compare, left_behind
 from benchmarks.chaos.disturbed import Course, count_all_replays, disturb
 from benchmarks.chaos.faults import Fault, Injector
@@ -35,6 +36,16 @@ def test_the_record_of_a_course_is_read_as_it_was_written(tmp_path: Path) -> Non
     )
     course.write(tmp_path / "course.json")
     assert Course.read(tmp_path / "course.json") == course
+
+
+def test_a_course_that_was_broken_off_is_not_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replays that are finished already would take no fault."""
+    (tmp_path / "undisturbed").mkdir()
+    monkeypatch.setattr("sys.argv", ["chaos", "--record", str(tmp_path)])
+    with pytest.raises(SystemExit, match="begin a new folder"):
+        chaos.main()
 
 
 @pytest.mark.emulated
