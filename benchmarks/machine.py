@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 _SOLVERS = {"mip": "python-mip", "highspy": "HiGHS", "ortools": "OR-Tools"}
+_CODE = (".", ":!docs")
+_SOURCES = ("*.py", "*.c", "*.h", "*.S")
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
 
 
@@ -27,16 +30,31 @@ def python_version() -> str:
 
 
 def release() -> str:
-    """Version and commit of this project. Changed files outside docs/ are mentioned."""
+    """Version and commit of this project.
+
+    Changed files outside docs/ are mentioned with a hash, so that other changes are another
+    release.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name = f"{project['name']} {project['version']}"
     git = ["git", "-C", str(ROOT)]
     try:
         commit = _output([*git, "rev-parse", "--short=10", "HEAD"]).strip()
-        changes = _output([*git, "status", "--porcelain", "--", ".", ":!docs"]).strip()
+        changes = _output([*git, "status", "--porcelain", "--", *_CODE]).strip()
+        if not changes:
+            return f"{name}, commit {commit}"
+        return f"{name}, commit {commit} with uncommitted changes {_changes(git)}"
     except (OSError, subprocess.CalledProcessError):
         return name
-    return f"{name}, commit {commit}{' with uncommitted changes' if changes else ''}"
+
+
+def _changes(git: Sequence[str]) -> str:
+    """Hash of the changes of tracked files, and of source files that are not tracked yet."""
+    found = hashlib.sha256(_output([*git, "diff", "HEAD", "--binary", "--", *_CODE]).encode())
+    new = _output([*git, "ls-files", "--others", "--exclude-standard", "-z", "--", *_SOURCES])
+    for path in filter(None, new.split("\0")):
+        found.update(path.encode() + b"\0" + (ROOT / path).read_bytes())
+    return found.hexdigest()[:8]
 
 
 def load_average() -> float:
@@ -86,4 +104,7 @@ def _system() -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(
+        command, check=True, capture_output=True, encoding="utf-8", errors="replace"
+    )
+    return done.stdout

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from benchmarks.machine import machine, package_version, program_version
+from benchmarks import machine as facts
+from benchmarks.machine import machine, package_version, program_version, release
 from benchmarks.pages import Origin, Page, Table, render
 from benchmarks.publish import command_line, publish, recorded_command
 from benchmarks.solver.asked import reaches_published
@@ -102,6 +104,36 @@ def test_a_benchmark_prints_its_page_and_writes_it(
     assert "joulewright 0." in text
     assert str(tmp_path) not in text
     assert str(ROOT) not in text
+
+
+def test_a_release_names_the_commit_and_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What resumes compares releases: other changes of one commit are another release."""
+
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "p"\nversion = "1"\n')
+    (tmp_path / "code.py").write_text("a = 1\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "x")
+    monkeypatch.setattr(facts, "ROOT", tmp_path)
+    clean = release()
+    assert re.fullmatch(r"p 1, commit [0-9a-f]{10}", clean)
+    found = [clean]
+    for text in ("a = 2\n", "a = 3\n", "a = 2\n"):
+        (tmp_path / "code.py").write_text(text)
+        found.append(release())
+    assert found[1].startswith(f"{clean} with uncommitted changes ")
+    assert found[1] == found[3]
+    assert len(set(found)) == 3
+    for text in ("b = 1\n", "b = 2\n"):
+        (tmp_path / "new.py").write_text(text)
+        found.append(release())
+    assert len(set(found)) == 5
 
 
 def test_a_version_that_cannot_be_found_is_no_error() -> None:
