@@ -32,7 +32,8 @@ Each network is solved whole (the Llama in slices of its output layer) and in tw
 each on one thread. The cheapest schedule is shown, with its slices. The bound holds for schedules
 in any of these slices, in any order; *gap* is how far the schedule may be above the least energy,
 as a share of its own. *More* compares with the step in the largest slices that keeps everything.
-Finished points are kept, so that the duration below counts only what the last run added.
+Finished points are kept, so that the duration below counts only what the last run added. The points
+are of {releases}.
 """
 _PICTURE = """
 ![Energy, its proven bound and time of a training step against the RAM budget]({path})
@@ -58,7 +59,8 @@ def _measure(arguments: argparse.Namespace) -> Page:
         for case in _cases(arguments)
         if not arguments.only or case.name in arguments.only
     ]
-    text = _TEXT.format(limit=arguments.limit)
+    releases = sorted(frozenset[str]().union(*(each.releases for each in curves)))
+    text = _TEXT.format(limit=arguments.limit, releases=" and ".join(releases))
     if arguments.write is not None:
         draw(curves, arguments.picture)
         folder = arguments.write.resolve().parent

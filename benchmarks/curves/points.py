@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.curves.cases import Case, Form
+from benchmarks.machine import release
 from benchmarks.publish import report_progress
+from devices.documents.document import write_atomically
 from devices.documents.readable import si, size
 from solver.options import SolverOptions
 from solver.pools import local_pool
@@ -33,10 +36,11 @@ class Point:
 @dataclass(frozen=True)
 class Curve:
     """The points of a network in ascending order of RAM, beside the step of the first form that
-    keeps everything."""
+    keeps everything. ``releases`` have solved them."""
 
     case: Case
     points: tuple[Point, ...]
+    releases: frozenset[str]
 
     @property
     def kept_j(self) -> float:
@@ -51,9 +55,12 @@ def curve(case: Case, count: int, options: SolverOptions, directory: Path) -> Cu
     """Solve ``count`` budgets in each of a case's slices that can fit.
 
     Schedules and bounds of one form are shared between its budgets; those of different forms are
-    compared only. What ``directory`` has is not solved again.
+    compared only. What ``directory`` has from searches with the same time limit is not solved
+    again.
     """
-    kept = SweepDirectory(directory, options)
+    directory /= f"{options.time_limit_s} s"
+    kept, file = SweepDirectory(directory, options), directory / "releases.json"
+    releases: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
     budgets = case.budgets(count)
     subjects = [
         SweepSubject(form.graph, "all", case.profile.name, case.name) for form in case.forms
@@ -64,14 +71,24 @@ def curve(case: Case, count: int, options: SolverOptions, directory: Path) -> Cu
     ]
 
     def keep(event: Event) -> None:
-        kept.keep(event)
         if isinstance(event, PointSolved):
+            graph = event.study.graph.name
+            releases.update({_name(graph, each.budget): release() for each in event.schedules})
+            write_atomically(file, json.dumps(releases, indent=1))
             _report(event)
+        kept.keep(event)
 
     with local_pool(1) as pool:
         sweep(studies, options, pool, keep)
     rows = {form.graph.name: _solved(kept, subject) for form, subject in _pairs(case, subjects)}
-    return Curve(case, tuple(_point(case, budget, rows) for budget in budgets))
+    points = tuple(_point(case, budget, rows) for budget in budgets)
+    solved = (_name(graph, each) for graph, of_form in rows.items() for each in of_form)
+    return Curve(case, points, frozenset(releases[name] for name in solved))
+
+
+def _name(graph: str, budget: Budget) -> str:
+    """Name of a point among those with a release."""
+    return f"{graph}, {budget.ram_bytes} bytes"
 
 
 def _pairs(case: Case, subjects: Sequence[SweepSubject]) -> Iterator[tuple[Form, SweepSubject]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.curves import points
 from benchmarks.curves.cases import Case
 from benchmarks.curves.picture import draw
 from benchmarks.curves.points import curve
@@ -15,7 +16,10 @@ from solver.options import SolverOptions
 
 
 @pytest.mark.slow
-def test_a_curve_has_the_best_slices_of_each_budget_and_resumes(tmp_path: Path) -> None:
+def test_a_curve_has_the_best_slices_of_each_budget_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "release", lambda: "one")
     slices = Slices(512, 512)
     case = Case("digits", "digits", (None, slices), load_published("m4"))
     options = SolverOptions(threads=1, time_limit_s=3.0, gap=0.05)
@@ -30,7 +34,21 @@ def test_a_curve_has_the_best_slices_of_each_budget_and_resumes(tmp_path: Path) 
     for point in found.points:
         assert point.best is not None
         assert (point.best[1].arena_bytes or 0) <= point.budget.ram_bytes
+    monkeypatch.setattr(points, "release", lambda: "two")
     again = curve(case, 2, options, tmp_path / "record")
     assert again.points == found.points
+    assert again.releases == {"one"}
     draw([found], tmp_path / "curves.svg")
     assert "digits" in (tmp_path / "curves.svg").read_text()
+
+
+@pytest.mark.slow
+def test_points_of_another_time_limit_are_solved_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case("digits", "digits", (None,), load_published("m4"))
+    calls = (("one", 2.0, "one"), ("two", 1.0, "two"), ("three", 1.0, "two"), ("four", 2.0, "one"))
+    for now, limit_s, solved_by in calls:
+        monkeypatch.setattr(points, "release", lambda now=now: now)
+        options = SolverOptions(threads=1, time_limit_s=limit_s, gap=0.05)
+        assert curve(case, 1, options, tmp_path).releases == {solved_by}
