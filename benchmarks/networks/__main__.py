@@ -5,24 +5,25 @@
 
 Needs PyTorch. Networks of torchvision, timm and transformers are left out if the library is
 missing. Ctrl-C ends the run; the page then has the networks that were measured before. With
-``--record``, another run measures only the others.
+``--record``, another run with the same limit measures only the others.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from benchmarks.machine import package_version, solver_versions
+from benchmarks.machine import machine, package_version, release, solver_versions
 from benchmarks.networks.cases import BATCH, Case, cases
 from benchmarks.networks.commands import CommandFailed
 from benchmarks.networks.measuring import (
     FACTORS,
     SHARE,
     STEPS,
+    Origin,
     Row,
     difference_from_built_in,
     measure,
@@ -46,8 +47,8 @@ Dropout is 0, so that both sides compute the same; parameters and inputs are ran
 
 _EARLIER = """
 
-{count} of the {rows} networks were measured by earlier runs of this command, of this
-release or of earlier commits; `--record` has kept their rows."""
+{count} of the {rows} networks were measured by earlier runs of this command; `--record` has kept
+their rows. Under *Origins* is what measured which; the last section is of the last run."""
 
 _SCHEDULE_TEXT = f"""
 The budget is {100 * SHARE:.0f} % of the peak of the step without a budget and with parameters in
@@ -105,34 +106,38 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace) -> Page:
     torch.set_num_threads(1)
     asked = [case for name, case in cases().items() if name in arguments.only]
-    earlier = 0
+    libraries = [name for name in _LIBRARIES if any(case.library == name for case in asked)]
+    versions = [package_version("torch", "PyTorch"), *map(package_version, libraries)]
+    versions += solver_versions()
+    origin = Origin(arguments.limit, release(), machine(), tuple(versions))
+    kept: dict[str, Row] = {}
     if arguments.record is not None:
         arguments.record.mkdir(parents=True, exist_ok=True)
-        earlier = len(_recorded(asked, arguments.record))
-    rows, missing = _rows(asked, arguments.limit, arguments.record)
+        kept = dict(_recorded(asked, arguments.limit, arguments.record))
+    rows, missing = _rows(asked, origin, kept, arguments.record)
     tables = [_schedules(rows), _values(rows), _work(rows)]
     if built_in := [case for case in asked if case.built_in is not None]:
         tables.append(_built_in(built_in))
     if missing:
         tables.append(Table(("network", "why"), list(missing.items()), "Not run"))
-    libraries = [name for name in _LIBRARIES if any(case.library == name for case in asked)]
-    versions = [package_version("torch", "PyTorch"), *map(package_version, libraries)]
+    if kept:
+        tables.append(_origins(rows))
     return Page(
         "Networks from PyTorch",
         _TEXT.format(
             limit=arguments.limit,
-            earlier=_EARLIER.format(count=earlier, rows=len(rows)) if earlier else "",
+            earlier=_EARLIER.format(count=len(kept), rows=len(rows)) if kept else "",
         ),
         tables,
-        [*versions, *solver_versions()],
+        versions,
     )
 
 
 def _rows(
-    asked: Sequence[Case], limit_s: float, record: Path | None
+    asked: Sequence[Case], origin: Origin, kept: Mapping[str, Row], record: Path | None
 ) -> tuple[list[Row], Mapping[str, str]]:
-    """Rows, and why networks have none. Rows of the record are not measured again."""
-    rows = {} if record is None else _recorded(asked, record)
+    """Rows, and why networks have none. Those that the record has kept are not measured again."""
+    rows = dict(kept)
     missing: dict[str, str] = {}
     try:
         for case in asked:
@@ -143,7 +148,7 @@ def _rows(
                 continue
             report_progress(f"{case.name}: …")
             try:
-                row = rows[case.name] = measure(case, limit_s)
+                row = rows[case.name] = measure(case, origin)
             except (CommandFailed, JoulewrightError) as error:
                 missing[case.name] = str(error)
                 report_progress(f"{case.name}: {error}")
@@ -158,9 +163,13 @@ def _rows(
     return [rows[case.name] for case in asked if case.name in rows], missing
 
 
-def _recorded(asked: Sequence[Case], record: Path) -> dict[str, Row]:
-    paths = {case.name: _record_of(case, record) for case in asked}
-    return {name: Row.read(path) for name, path in paths.items() if path.exists()}
+def _recorded(asked: Sequence[Case], limit_s: float, record: Path) -> Iterator[tuple[str, Row]]:
+    """Rows of the record that were measured with this limit, by network."""
+    for case in asked:
+        path = _record_of(case, record)
+        row = Row.read(path) if path.exists() else None
+        if row is not None and row.origin.limit_s == limit_s:
+            yield case.name, row
 
 
 def _record_of(case: Case, record: Path) -> Path:
@@ -245,6 +254,18 @@ def _work_cells(row: Row) -> tuple[str, ...]:
 def _built_in(asked: Sequence[Case]) -> Table:
     rows = [(case.name, difference_from_built_in(case)) for case in asked]
     return Table(("network", "imported and built in"), rows, "MLPerf Tiny", _BUILT_IN_TEXT)
+
+
+def _origins(rows: Sequence[Row]) -> Table:
+    """Networks by what measured them."""
+    found: dict[Origin, list[str]] = {}
+    for row in rows:
+        found.setdefault(row.origin, []).append(row.name)
+    cells = [
+        (", ".join(names), origin.release, origin.machine, ", ".join(origin.versions))
+        for origin, names in found.items()
+    ]
+    return Table(("networks", "release", "machine", "versions"), cells, "Origins")
 
 
 def _percent(share: float) -> str:

@@ -44,6 +44,16 @@ FACTORS = (1.0, 1.02, 1.1, 1.25)
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What measured a row: the limit of each search, and release, machine and versions."""
+
+    limit_s: float
+    release: str
+    machine: str
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Row:
     """What is known about a network.
 
@@ -80,12 +90,17 @@ class Row:
     pytorch_loss_difference: float
     load: float
     backward: pytorch.Backward
+    origin: Origin
 
     @classmethod
-    def read(cls, path: Path) -> Row:
-        """Row that :meth:`write` has written."""
+    def read(cls, path: Path) -> Row | None:
+        """Row that :meth:`write` has written; None if it was without an origin then."""
         values = json.loads(path.read_text(encoding="utf-8"))
+        if "origin" not in values:
+            return None
         values["backward"] = pytorch.Backward(**values["backward"])
+        origin = values["origin"]
+        values["origin"] = Origin(**origin | {"versions": tuple(origin["versions"])})
         return cls(**values)
 
     def write(self, path: Path) -> None:
@@ -102,8 +117,10 @@ class Row:
         return relative_difference(*self.losses)
 
 
-def measure(case: Case, limit_s: float) -> Row:
+def measure(case: Case, origin: Origin) -> Row:
     """Import, profile, solve and run a network, and train it in PyTorch.
+
+    ``origin`` has the limit of each search, and goes into the row.
 
     Raises:
         InputError: The network cannot be imported.
@@ -121,7 +138,7 @@ def measure(case: Case, limit_s: float) -> Row:
             module = _adapted(module, step, case.lora)
         commands = Commands(path, directory, case.lora)
         commands.profile()
-        plain, peak_bytes, solved, parameters_in = _solve(commands, limit_s)
+        plain, peak_bytes, solved, parameters_in = _solve(commands, origin.limit_s)
         report, gradients = _run(commands, solved, inputs, directory)
     double = pytorch.in_double(module, inputs)
     true = pytorch.step_gradients(*double)
@@ -154,6 +171,7 @@ def measure(case: Case, limit_s: float) -> Row:
         pytorch_loss_difference=relative_difference(losses, pytorch.losses(*double, STEPS)),
         load=load_average(),
         backward=pytorch.measure_backward(module, inputs),
+        origin=origin,
     )
 
 

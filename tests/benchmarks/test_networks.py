@@ -104,15 +104,71 @@ def test_losses_leave_the_module_as_it_is() -> None:
     assert losses(module, inputs, 3) == first
 
 
+def test_a_row_of_another_limit_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page names what measured each row."""
+    from benchmarks.networks import __main__ as networks
+    from benchmarks.networks import pytorch
+    from benchmarks.networks.cases import Case
+    from benchmarks.networks.measuring import Origin, Row
+
+    measured: list[tuple[str, float]] = []
+
+    def measure(case: Case, origin: Origin) -> Row:
+        measured.append((case.name, origin.limit_s))
+        return Row(
+            name=case.name,
+            operations=1,
+            backward_operations=1,
+            parameters=1,
+            import_s=0.1,
+            solve_s=0.1,
+            peak_bytes=1000,
+            resident_bytes=1,
+            parameters_in="ram",
+            is_sliced=False,
+            budget_bytes=500,
+            least_bytes=400,
+            scheduled_peak_bytes=450,
+            status="optimal",
+            gap=0.0,
+            extra_energy=0.1,
+            is_identical=None,
+            difference=0.0,
+            pytorch_difference=0.0,
+            losses=((1.0,), (1.0,)),
+            pytorch_loss_difference=0.0,
+            load=0.1,
+            backward=pytorch.Backward(1, 1, 1, 1),
+            origin=origin,
+        )
+
+    monkeypatch.setattr(networks, "measure", measure)
+    calls = (("one", "5", "lstm"), ("two", "20", "gru"), ("three", "20", "lstm"))
+    for release, limit, *names in (*calls, ("four", "20", "lstm", "gru")):
+        monkeypatch.setattr(networks, "release", lambda release=release: release)
+        words = ["--only", *names, "--limit", limit, "--record", str(tmp_path)]
+        monkeypatch.setattr("sys.argv", ["networks", *words])
+        networks.main()
+    assert measured == [("lstm", 5.0), ("gru", 20.0), ("lstm", 20.0)]
+    page = capsys.readouterr().out.rpartition("# Networks from PyTorch")[2]
+    assert page.count("not compared") == 3  # both rows, and the text
+    origins = [line.split()[1:4] for line in page.partition("## Origins")[2].splitlines()[4:6]]
+    assert origins == [["lstm", "|", "three"], ["gru", "|", "two"]]
+
+
 @pytest.mark.slow
 def test_a_network_goes_all_the_way(tmp_path: Path) -> None:
     from benchmarks.networks.cases import cases
-    from benchmarks.networks.measuring import Row, measure
+    from benchmarks.networks.measuring import Origin, Row, measure
 
-    row = measure(cases()["autoencoder"], limit_s=2)
+    row = measure(cases()["autoencoder"], Origin(2.0, "a release", "a machine", ("PyTorch 2",)))
     assert row.is_identical
     assert row.scheduled_peak_bytes <= row.budget_bytes
     assert row.difference < 1e-4
     assert row.loss_difference < 1e-4
     row.write(tmp_path / "row.json")
-    assert Row.read(tmp_path / "row.json").backward == row.backward
+    found = Row.read(tmp_path / "row.json")
+    assert found is not None
+    assert (found.backward, found.origin) == (row.backward, row.origin)
