@@ -11,7 +11,7 @@ from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Profiled, Progress, profiled, solved
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
-from devices.errors import MeasurementInvalid
+from devices.errors import JoulewrightError
 from devices.replay import ExpectedStep
 from networks.data import generated_batches
 from profiler.run.options import ProfileOptions
@@ -73,22 +73,24 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Unsolved:
-    """A case without a schedule."""
+class Missing:
+    """A case without figures: no schedule was found, or it failed."""
 
     network: Network
     share: float
-    status: str
+    why: str
+    has_failed: bool = False
 
     @property
     def cells(self) -> tuple[str, ...]:
-        filled = (str(self.network), f"{self.share:.0%}", self.status.replace("_", " "))
+        why = f"failed: {self.why}" if self.has_failed else self.why
+        filled = (str(self.network), f"{self.share:.0%}", why)
         return (*filled, *("–" for _ in _HEAD[len(filled) :]))
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case that was run."""
+    """A case that was run. ``again_failed``: it could not be run again."""
 
     network: Network
     share: float
@@ -96,6 +98,7 @@ class Row:
     expected: ExpectedStep
     replayed: Replayed
     again: Replayed | None = None
+    again_failed: bool = False
 
     @property
     def measured_s(self) -> float:
@@ -128,7 +131,7 @@ class Row:
             si(self.predicted_s, "s"),
             si(self.measured_s, "s"),
             _percent(self.difference),
-            "–" if self.again is None else si(_step_s(self.again), "s"),
+            self._again_cell(),
             _percent(self.difference_again),
             _percent(self.run_to_run),
             self._difference_of_ops(),
@@ -137,6 +140,11 @@ class Row:
             "identical" if same else "NOT IDENTICAL" if replayed.checks else "not compared",
             *self._unscheduled_cells(),
         )
+
+    def _again_cell(self) -> str:
+        if self.again is None:
+            return "failed" if self.again_failed else "–"
+        return si(_step_s(self.again), "s")
 
     def _difference_of_ops(self) -> str:
         """Difference of the time in operations, from the watched steps."""
@@ -175,10 +183,7 @@ class _Case:
     ran_s: float
 
     def run_again(self, after_s: float, progress: Progress) -> Row:
-        """Run it again, ``after_s`` seconds after the first time.
-
-        The row stays as it is if no step was undisturbed.
-        """
+        """Run it again, ``after_s`` seconds after the first time. The row says if that failed."""
         left_s = self.ran_s + after_s - time.monotonic()
         if left_s > 0:
             progress(f"waiting for {left_s / 60:.0f} min")
@@ -186,20 +191,20 @@ class _Case:
         progress(f"{self.row.network}, {self.row.share:.0%}: running again")
         try:
             again = replay_schedule(self.subject, self.training, self.row.predicted_s, progress)
-        except MeasurementInvalid as error:
+        except JoulewrightError as error:
             progress(str(error))
-            return self.row
+            return replace(self.row, again_failed=True)
         return replace(self.row, again=again)
 
 
 def accuracy_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
-    found: list[_Case | Unsolved] = []
+    found: list[_Case | Missing] = []
     for case in _cases(question, progress):
         progress(" | ".join((case.row if isinstance(case, _Case) else case).cells))
         found.append(case)
-    rows: list[Row | Unsolved] = []
+    rows: list[Row | Missing] = []
     for case in found:
-        if isinstance(case, Unsolved):
+        if isinstance(case, Missing):
             rows.append(case)
         elif question.again_s is None:
             rows.append(case.row)
@@ -224,16 +229,20 @@ def _later(again_s: float) -> str:
     return (f" {minutes} min later," if minutes else "") + " after all others"
 
 
-def _note(rows: Sequence[Row | Unsolved]) -> str:
+def _note(rows: Sequence[Row | Missing]) -> str:
     run = [row for row in rows if isinstance(row, Row)]
+    failed = sum(isinstance(row, Missing) and row.has_failed for row in rows)
+    failures = f" {failed} of {len(rows)} cases failed." if failed else ""
     if not run:
-        return ""
+        return failures.strip()
     note = "The step time differs " + _spread([row.difference for row in run])
     later = [row.difference_again for row in run if row.difference_again is not None]
     apart = [row.run_to_run for row in run if row.run_to_run is not None]
     if later:
         note += f" Run again, it differs {_spread(later)} The two runs differ {_spread(apart)}"
-    return note
+    if without := sum(row.again_failed for row in run):
+        note += f" {without} of {len(run)} cases failed when they were run again."
+    return note + failures
 
 
 def _spread(differences: Sequence[float]) -> str:
@@ -244,21 +253,34 @@ def _spread(differences: Sequence[float]) -> str:
     )
 
 
-def _cases(question: Question, progress: Progress) -> Iterator[_Case | Unsolved]:
+def _cases(question: Question, progress: Progress) -> Iterator[_Case | Missing]:
+    """All cases. One that fails is among them, and does not end the others."""
     for network in question.networks:
-        known = profiled(question.description, network, question.profiling, progress)
+        try:
+            known = profiled(question.description, network, question.profiling, progress)
+        except JoulewrightError as error:
+            yield from (
+                Missing(network, share, str(error), has_failed=True) for share in question.shares
+            )
+            continue
         for share in question.shares:
-            yield _case(question, known, share, progress)
+            try:
+                yield _case(question, known, share, progress)
+            except JoulewrightError as error:
+                yield Missing(network, share, str(error), has_failed=True)
 
 
-def _case(
-    question: Question, known: Profiled, share: float, progress: Progress
-) -> _Case | Unsolved:
+def _case(question: Question, known: Profiled, share: float, progress: Progress) -> _Case | Missing:
+    """The case, which was run, or the status of a search that found no schedule.
+
+    Raises:
+        JoulewrightError: solving or running failed.
+    """
     network, problem = known.network, known.problem(share)
     progress(f"{network}, {share:.0%}: solving")
     schedule = solved(problem, question.limit_s)
     if not schedule.actions:
-        return Unsolved(network, share, schedule.status)
+        return Missing(network, share, schedule.status.replace("_", " "))
     progress(f"{network}, {share:.0%}: running")
     expected = expected_step(problem.graph, schedule)
     subject = Subject(question.description, problem.step, problem.graph, schedule)

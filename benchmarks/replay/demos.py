@@ -28,6 +28,8 @@ and runs the step, and knows nothing of the runs before. Runs follow one another
   share of the measured time.
 - *Half width* is that of the intervals of actions which take more than 100 µs, in the median.
 - *Load* is the average over one minute at the end of the run.
+
+A run fails if one of its commands does. Its interval counts as one that does not hold the step.
 """
 
 _HEAD = ("run", "predicted", "measured", "step", "actions", "by time", "half width", "load")
@@ -71,27 +73,39 @@ class Demo:
 
 
 def demos_page(count: int, versions: Sequence[str], progress: Progress) -> Page:
-    """Run the demo ``count`` times."""
-    demos = []
+    """Run the demo ``count`` times. A run that fails has a row of its own."""
+    demos, rows = [], []
     for number in range(1, count + 1):
-        with tempfile.TemporaryDirectory() as directory:
-            report = _run_demo(Path(directory))
-        demos.append(Demo(number, report, load_average()))
-        progress(" | ".join(demos[-1].cells))
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                demo = Demo(number, _run_demo(Path(directory)), load_average())
+        except _Failed as error:
+            rows.append((str(number), f"failed: {error}", *("–",) * (len(_HEAD) - 2)))
+        else:
+            demos.append(demo)
+            rows.append(demo.cells)
+        progress(" | ".join(rows[-1]))
+    table = Table(_HEAD, rows, note=_note(demos, count))
+    return Page("The demo, again and again", _TEXT, [table], versions)
+
+
+def _note(demos: Sequence[Demo], count: int) -> str:
+    """What the runs that did not fail have in common, of so many."""
+    failed = f" {count - len(demos)} of {count} runs failed." if len(demos) < count else ""
+    if not demos:
+        return failed.strip()
     held = sum(demo.report.time_s.is_held for demo in demos)
     actions = sum(len(demo.report.actions) for demo in demos)
     held_actions = sum(demo.report.held_actions for demo in demos)
     held_time = statistics.mean(demo.report.held_time for demo in demos)
     apart = [abs(demo.report.time_s.difference or 0.0) for demo in demos]
-    note = (
+    return (
         f"The interval of the step held the measurement in {held} of {count} runs; the predicted"
         f" median was {100 * statistics.median(apart):.1f} % off in the median, and"
         f" {100 * max(apart):.1f} % in the worst. The intervals of single actions held"
         f" {held_actions} of {actions} ({held_actions / actions:.1%}), and {held_time:.1%} of the"
-        " time."
+        f" time.{failed}"
     )
-    table = Table(_HEAD, [demo.cells for demo in demos], note=note)
-    return Page("The demo, again and again", _TEXT, [table], versions)
 
 
 def demo_commands(makefile: str) -> list[list[str]]:
@@ -105,14 +119,22 @@ def demo_commands(makefile: str) -> list[list[str]]:
     return [shlex.split(line)[2:] for line in lines if "cli.py" in line]
 
 
+class _Failed(Exception):
+    """A command of the demo failed."""
+
+
 def _run_demo(directory: Path) -> ReplayReport:
     for words in demo_commands((ROOT / "Makefile").read_text(encoding="utf-8")):
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, str(ROOT / "cli.py"), *words],
             cwd=directory,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
+        if done.returncode:
+            said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+            raise _Failed(f"{words[0]}: {said.replace(f'{directory}/', '')}")
     (path,) = directory.glob("results/replays/*/replay.json")
     return ReplayReport.model_validate_json(path.read_bytes())

@@ -107,7 +107,7 @@ def methods_page(question: Question, versions: Sequence[str], progress: Progress
     )
     cells = [row.cells for row in _rows(problem, schedules, runs)]
     blank = ("–",) * (len(_HEAD) - 2)
-    cells += [(name, "no schedule", *blank) for name in METHODS if name not in schedules]
+    cells += [(name, "no schedule", *blank) for name in (*METHODS, "ours") if name not in schedules]
     text = _TEXT.format(
         network=question.network,
         device=question.description.name,
