@@ -6,6 +6,7 @@ python -m benchmarks.solver.half [--limit 20] [--only NAME] [--write docs/benchm
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -43,13 +44,14 @@ Each row is two commands, one after the other: `cli.py solve` with `--slices non
 `solve` does by itself, which is to solve the step in [slices](../slices.md) besides whole layers
 where the largest operation takes more than a third of the budget. RAM is half of the peak of the
 step that keeps everything; batch 1, SGD, published costs of a Cortex-M4, no codecs, {limit:g} s for
-everything, two threads.
+everything, {threads} threads.
 
 *Kept* are the slices of the schedule that the second command answers with. The bound of the first
 command holds for whole layers in any order, that of the second for whole layers and for the slices
 that it offers. A ratio of energies below 1 is a better schedule, one of bounds above 1 a tighter
 bound. Where nothing is offered, both commands do the same, and the row shows how much the same
-search differs from run to run. Without a schedule of whole layers there is nothing to compare.
+search differs from run to run. Without a schedule of whole layers there is nothing to compare; if
+only the second command finds none, the ratio of energies is infinite.
 """
 # Two searches of the same problem are equal up to the gap within which they are proven.
 _EQUAL = 1e-3
@@ -73,12 +75,18 @@ class Row:
         return ways
 
     @property
+    def has_failed(self) -> bool:
+        """Whether one of the commands gave no answer at all."""
+        return self.without.schedule is None or self.with_slices.schedule is None
+
+    @property
     def is_comparable(self) -> bool:
-        """Whether the command found a schedule of whole layers, and one of slices."""
-        return max(_energy_j(self.without), _energy_j(self.with_slices)) < inf
+        """Whether the first command found a schedule, and the second has an answer."""
+        return _energy_j(self.without) < inf and not self.has_failed
 
     @property
     def energy_ratio(self) -> float:
+        """Infinite if only the command with slices found no schedule."""
         return _energy_j(self.with_slices) / _energy_j(self.without)
 
     @property
@@ -106,7 +114,7 @@ class Row:
         )
         return (
             *(self.network, self.home, ", ".join(offered) or "none", kept),
-            *(_joules(_energy_j(self.without)), _joules(_energy_j(self.with_slices)), ratios[0]),
+            *(_energy_cell(self.without), _energy_cell(self.with_slices), ratios[0]),
             *(_joules(_bound_j(self.without)), _joules(self._bound_with_j), ratios[1]),
             *(self.without.time, self.with_slices.time, ratios[2]),
         )
@@ -125,7 +133,7 @@ def _measure(arguments: argparse.Namespace) -> Page:
         report_progress(" | ".join(row.cells))
         rows.append(row)
     table = Table(_HEAD, [row.cells for row in rows], note=_note(rows))
-    text = _TEXT.format(limit=arguments.limit)
+    text = _TEXT.format(limit=arguments.limit, threads=os.cpu_count())
     return Page("Slices at half of the peak", text, [table], solver_versions())
 
 
@@ -141,8 +149,10 @@ def _rows(limit_s: float, only: str) -> Iterator[Row]:
 def _note(rows: Sequence[Row]) -> str:
     offered = [row for row in rows if row.ways]
     compared = [row for row in offered if row.is_comparable]
+    failed = sum(row.has_failed for row in rows)
+    failures = f" A command failed in {failed} of {len(rows)} rows." if failed else ""
     if not compared:
-        return "Slices are offered in no row in which whole layers have a schedule."
+        return f"Slices are offered in no row in which whole layers have a schedule.{failures}"
     worse = [row for row in compared if row.energy_ratio > 1 + _EQUAL]
     looser = [row for row in compared if row.bound_ratio < 1 - _EQUAL]
     times = [row.time_ratio for row in compared]
@@ -151,13 +161,17 @@ def _note(rows: Sequence[Row]) -> str:
         " whole layers have a schedule, too. There the schedule is worse by more than 0.1 % in"
         f" {len(worse)}, the bound looser by more than 0.1 % in {len(looser)}, and the command"
         f" takes {statistics.median(times):.2f} times as long (median), at most {max(times):.2f}"
-        " times."
+        f" times.{failures}"
     )
 
 
 def _energy_j(run: CommandRun) -> float:
     """Energy of the answer; infinite without one."""
     return float((run.schedule or {}).get("energy_j", inf))
+
+
+def _energy_cell(run: CommandRun) -> str:
+    return f"failed: {run.message}" if run.schedule is None else _joules(_energy_j(run))
 
 
 def _bound_j(run: CommandRun) -> float:
