@@ -33,11 +33,13 @@ _NAMES = {
 }
 _LOOKS = {"encoder": (BLUE, "o"), "resnet": (ORANGE, "s"), "layered": (GREEN, "D")}
 
-_HEAD = ("graph", "ops", "RAM", "status", "gap", "command", "memory")
+_HEAD = ("graph", "ops", "RAM", "status", "ended by", "gap", "command", "memory")
 _TEXT = """
 Time of the whole command `cli.py solve`, from start-up to the written schedule, against the number
-of ops. The search ends when a schedule is proven within {gap:g} % of the least energy, or after
-{limit:g} s. RAM is a share of the peak without recomputation and paging.
+of ops. The search ends when a schedule is proven within {gap:g} % of the least energy, when its
+methods have nothing left to try, or after {limit:g} s. *Ended by* is `proven` or `gap` for the
+first, a dash for the second, and `time limit` for the last. RAM is a share of the peak without
+recomputation and paging.
 
 Networks have the costs of a published Cortex-M4 profile. Small graphs and residual networks with
 their parameters in RAM are hard: little is left of half of the peak, so some tensors must be
@@ -46,8 +48,8 @@ recomputed more than once, which the bound does not cover.
 _PICTURE = """
 ![Seconds until a schedule is proven, against the number of ops]({path})
 
-A filled mark is a schedule proven within the gap. An empty mark is a search that ended at the time
-limit, with the gap that is left.
+A filled mark is a schedule proven within the gap. An empty mark is a search that ended without one,
+with the gap that is left.
 """
 
 
@@ -75,7 +77,8 @@ class Point:
         gap = "–" if self.gap is None else f"{100 * self.gap:.3f} %"
         run = self.run
         budget = _budget(self.family)
-        return (self.graph, str(self.ops), budget, status, gap, run.time, run.memory)
+        ended_by = (schedule or {}).get("ended_by", "–").replace("_", " ")
+        return (self.graph, str(self.ops), budget, status, ended_by, gap, run.time, run.memory)
 
 
 def main() -> None:
