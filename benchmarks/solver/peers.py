@@ -25,11 +25,17 @@ _FORMULATIONS = ("poet", "compact", "retention")
 _FORMULATIONS_TEXT = """
 Cells are the energy over that of computing every op once, and the time of the whole command. `*`
 means that the schedule is proven optimal within the default gap of 0.1 %. *Ours* is the default
-of `cli.py solve`, the other columns are its `--formulation`.
+of `cli.py solve`, which may change the order of ops; the other columns are its `--formulation`, and
+keep the order of the graph. All of them need addresses in one arena. The heuristics below, and
+Moccasin's graphs in the table above, count RAM as a sum of bytes, which is less.
 """
 _BASELINES_TEXT = """
 Heuristics and approximations from the literature, as `cli.py solve --baselines` runs them. They
 count RAM as a sum of bytes. *None* means that the method finds no schedule within the budget.
+"""
+_LIMIT_TEXT = """
+Each method is given {limit:g} s for a problem. Some take longer, since they look at the clock only
+between two steps of their work.
 """
 
 
@@ -83,7 +89,7 @@ def comparisons(cases: Sequence[Case], directory: Path, limit_s: float) -> Itera
 
 
 def comparison_tables(found: Sequence[Comparison], limit_s: float) -> list[Table]:
-    limit = f"\nEach method has at most {limit_s:g} s for a problem.\n"
+    limit = _LIMIT_TEXT.format(limit=limit_s)
     formulations = [
         (
             *(row.problem, row.budget, row.ours.cell),
