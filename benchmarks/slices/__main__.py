@@ -39,8 +39,8 @@ operation and of its parts of 64 KiB, on this computer.
 
 The *{board}* is emulated: each of its instructions takes 64 ns, and its memories are equally fast,
 so that its ratios are those of instructions. On *this computer*, times are processor times, the
-median over {rounds} rounds. In a round, all alternate, and each is repeated for at least 5 ms, in a
-loop of C.
+median over {rounds} rounds. In a round, all take turns in the same order, and each is repeated
+for at least 5 ms, in a loop of C.
 """
 
 _ON_BOARD = "A Cortex-M4F whose instructions are counted."

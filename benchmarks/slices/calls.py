@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.onboard.kernels import KERNELS, PreparedCall
@@ -29,15 +29,27 @@ class Caller:
     ) -> list[list[float]]:
         """Processor time of one run of each contestant's calls, round by round.
 
-        In a round, all alternate; each is repeated for at least 5 ms.
+        In a round, all take turns in the same order; each is repeated for at least 5 ms.
         """
         loops = [_Loop(self._run_calls, calls) for calls in contestants]
-        repetitions = [int(_SAMPLE_S / max(loop.run_s(1), 1e-7)) + 1 for loop in loops]
+        repetitions = [repetitions_for(loop.run_s) for loop in loops]
         taken = [
             [loop.run_s(count) for loop, count in zip(loops, repetitions, strict=True)]
             for _ in range(rounds)
         ]
         return [list(each) for each in zip(*taken, strict=True)]
+
+
+def repetitions_for(run_s: Callable[[int], float]) -> int:
+    """Number of repetitions that take at least 5 ms, whatever the first run takes.
+
+    ``run_s`` runs so many and returns the seconds of one.
+    """
+    run_s(1)
+    repetitions = 1
+    while repetitions * run_s(repetitions) < _SAMPLE_S:
+        repetitions *= 2
+    return repetitions
 
 
 class _Loop:

@@ -35,7 +35,7 @@ class Clock(Protocol):
 
 
 class ThisComputer:
-    """Processor time of a build of the kernels; medians over rounds in which all alternate."""
+    """Processor time of a build of the kernels; medians over rounds in which all take turns."""
 
     def __init__(self, library: KernelLibrary, caller: Caller, rounds: int) -> None:
         self._library, self._caller, self._rounds = library, caller, rounds
