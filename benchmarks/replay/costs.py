@@ -68,8 +68,10 @@ class Record:
     def read(cls, directory: Path) -> Record:
         """Read a directory of results with one profile and its runs.
 
+        Runs from before the profile was measured, for the last time, are left out.
+
         Raises:
-            ValueError: it does not have one profile.
+            ValueError: it does not have one profile, or no run since then.
         """
         profiles = sorted((directory / "profiles").glob("*.yaml"))
         if len(profiles) != 1:
@@ -82,8 +84,11 @@ class Record:
             if read_yaml(path, DeviceProfile).operations == profile.operations
         ]
         table = TrialTable.of(RunDirectory(trials[-1]).harness_runs())
-        runs = [StoredRun.read(path) for path in sorted(directory.glob("replays/*/replay.json"))]
-        return cls(profile, table, tuple(runs))
+        stored = [StoredRun.read(path) for path in sorted(directory.glob("replays/*/replay.json"))]
+        runs = tuple(each for each in stored if each.report.created >= (profile.created or ""))
+        if not runs:
+            raise ValueError(f"{directory}: no run is later than the profile")
+        return cls(profile, table, runs)
 
 
 def _by_itself(record: Record) -> DeviceProfile:
@@ -257,12 +262,20 @@ def _recomputed(records: Sequence[Record]) -> Iterator[Table]:
                     ratios.append(time_s.measured.median / first[action.label].measured.median)
     if not ratios:
         return
-    low, middle, high = statistics.quantiles(ratios, n=4)
     rows = [
         ("the first", *_executions(firsts), "–"),
-        ("recomputation", *_executions(again), f"{middle:.2f} ({low:.2f} to {high:.2f})"),
+        ("recomputation", *_executions(again), _spread(ratios)),
     ]
     yield Table(_AGAIN_HEAD, rows)
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    """The median, and the quartiles if there are several."""
+    median = f"{statistics.median(ratios):.2f}"
+    if len(ratios) == 1:
+        return median
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return f"{median} ({low:.2f} to {high:.2f})"
 
 
 def _executions(actions: Sequence[Comparison]) -> tuple[str, str, str]:
