@@ -38,6 +38,8 @@ control, is another in each. Verdicts are those of the command, with its margin 
 
 On this computer, times scatter with everything else that it does. The emulated microcontroller
 counts instructions, and takes the same time for the same step.
+
+Finished trials are kept: the last section is of the last call, whose duration may be short.
 """
 
 

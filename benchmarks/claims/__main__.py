@@ -43,6 +43,8 @@ order for which that search is too large.
 *Short* is how far the crossing program's bound, which holds for any order, is below the optimum,
 relative to the optimum, where a schedule was found. It falls short where things must be made again
 more than once.
+
+What is solved is kept: the last section is of the last call, whose duration may be short.
 """
 
 
