@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
+from devices.operation import OpSpec
 from devices.profile import (
     BoardIdentity,
     Build,
@@ -29,6 +30,7 @@ from devices.profile import (
     EnergySource,
     Interval,
     OperationCost,
+    PlaceCost,
     PowerInContext,
     StepCosts,
 )
@@ -174,11 +176,10 @@ def refinable(
         DocumentError: the profile has another cost than ``costs_s``: it is another profile, or was
             measured or refined since.
     """
-    measured = {operation.op: operation for operation in profile.operations}
-    for key in keys:
-        if key not in measured:
-            continue
-        now_s = measured[key].cost(profile.cost_basis).time_s.median
+    measured = {operation.op for operation in profile.operations}
+    used = _costs_in_use(profile, [key for key in keys if key in measured])
+    for key, cost in used.items():
+        now_s = cost.time_s.median
         in_places_s = [place.time_s.median for place in profile.place.values() if place.key == key]
         known_s = (now_s, *in_places_s)
         if not any(math.isclose(each_s, costs_s[key], rel_tol=_SAME) for each_s in known_s):
@@ -187,10 +188,7 @@ def refinable(
                 f" in profile {profile.name!r}: the profile was measured or refined after that"
                 " run, or is another one. Solve and run again, and refine that run"
             )
-    return (
-        tuple(key for key in keys if key in measured),
-        tuple(key for key in keys if key not in measured),
-    )
+    return tuple(used), tuple(key for key in keys if key not in measured)
 
 
 def measured_build(profile: DeviceProfile) -> Build:
@@ -270,12 +268,14 @@ def refine_profile(
     Returns:
         The refined profile, and the cost before and after for each operation.
     """
+    keys = [each.op for each in profile.operations if each.op in executions.of_key]
+    used = _costs_in_use(profile, keys)
     found: list[Refinement] = []
     operations: list[OperationCost] = []
     for operation in profile.operations:
-        if operation.op in executions.of_key:
+        if operation.op in used:
             context = _context_cost(profile, operation, steps, executions, provenance)
-            found.append(Refinement(operation.op, _used(profile, operation), context))
+            found.append(Refinement(operation.op, used[operation.op], context))
             operation = operation.model_copy(update={"in_context": context})
         operations.append(operation)
     step_costs = [_without(step, executions.of_key) for step in profile.step_costs]
@@ -289,12 +289,26 @@ def _without(step: StepCosts, keys: Container[str]) -> StepCosts:
     return step.model_copy(update={"places": places})
 
 
-def _used(profile: DeviceProfile, operation: OperationCost) -> Cost:
-    """The cost that a graph takes from the profile; of several places, a middle one's."""
-    place = profile.elsewhere.get(operation.op)
-    if place is None:
-        return operation.cost(profile.cost_basis)
-    return Cost(time_s=place.time_s, energy_j=place.energy_j, trials=len(place.sittings_s))
+def _costs_in_use(profile: DeviceProfile, keys: Iterable[str]) -> dict[str, Cost]:
+    """Costs that a graph takes of measured operations, by key; of several places, a middle one's.
+
+    That of an operation which was not watched may be carried over into a step; its trials are those
+    of the operation by itself.
+    """
+    from solver.costing.costing import cost_in_step
+    from solver.costing.model import CostModel
+
+    model = CostModel(profile)
+    found = {}
+    for key in keys:
+        spec = OpSpec.parse(key)
+        alone = profile.by_spec[spec].cost(profile.cost_basis)
+        cost = cost_in_step(profile, model, spec) or alone
+        if not isinstance(cost, Cost):
+            trials = len(cost.sittings_s) if isinstance(cost, PlaceCost) else alone.trials
+            cost = Cost(time_s=cost.time_s, energy_j=cost.energy_j, trials=trials)
+        found[key] = cost
+    return found
 
 
 def _context_cost(

@@ -169,17 +169,31 @@ def _measurements(
         operation = profile.by_spec.get(spec)
         if operation is None:
             continue
-        for cost in _costs_of(operation, profile, model, spec):
-            if cost.energy_j is not None:
-                found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
-                break
-        else:
+        cost = cost_in_step(profile, model, spec)
+        if cost is None or cost.energy_j is None:
             raise CostingError(
                 f"{profile.name}: {spec} has a time but no energy",
                 remedy="profile the board again with a meter, or with nominal_power_w in its"
                 " description",
             )
+        found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
     return found
+
+
+def cost_in_step(
+    profile: DeviceProfile, model: CostModel, spec: OpSpec
+) -> Cost | PlaceCost | CostInStep | None:
+    """The cost that graphs take of a measured operation, except in places that were watched.
+
+    None if no cost of it has an energy.
+
+    Args:
+        profile: costs of the operation by itself, in context and in places.
+        model: the model of the same profile.
+        spec: an operation that the profile has measured.
+    """
+    costs = _costs_of(profile.by_spec[spec], profile, model, spec)
+    return next((cost for cost in costs if cost.energy_j is not None), None)
 
 
 def _costs_of(

@@ -39,9 +39,16 @@ from devices.profile import (
 )
 from devices.replay import ExpectedAction, MeasuredReplay, MeasuredStep, ReplayReport, Span
 from networks.data import generated_batches
-from networks.models import build_model
+from networks.models import build_model, profiled_network
 from networks.training import TrainingStep
+from networks.training.codecs import specs_in_all_forms
 from networks.training.initial import initial_values
+from replay.costs.context import (
+    FEWEST_SITTINGS,
+    WatchedSitting,
+    step_costs,
+    with_step_costs,
+)
 from replay.costs.refine import (
     FEWEST_STEPS,
     MOST_STEPS,
@@ -60,6 +67,7 @@ from replay.running.opening import MakePlans, open_replay
 from replay.running.session import Progress, ReplaySession
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
+from solver.costing.model import CostModel
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
@@ -252,7 +260,13 @@ def test_only_the_refined_operations_change_in_a_profile() -> None:
 
 def test_costs_in_places_give_way_to_those_of_the_refined_schedule() -> None:
     watched = [
-        PlaceCost(op=op, key=spec.key, time_s=Interval.exact(1.0), sittings_s=(1.0,))
+        PlaceCost(
+            op=op,
+            key=spec.key,
+            time_s=Interval.exact(1.0),
+            energy_j=Interval.exact(3.0),
+            sittings_s=(1.0,),
+        )
         for op, spec in (("first", RELU), ("second", ADD))
     ]
     costs = StepCosts(
@@ -345,6 +359,52 @@ def test_operations_with_predicted_costs_are_listed_apart() -> None:
     costs_s = {RELU.key: cost_of(profile, RELU).cold.time_s.median, ADD.key: 1.0}
     known = refinable(profile, costs_s, (RELU.key, ADD.key), "run/graph.json")
     assert known == ((RELU.key,), (ADD.key,))
+
+
+def test_operations_that_were_measured_but_not_watched_can_be_refined() -> None:
+    """The graph of a step with codecs, from a profile that has watched the step without them."""
+    step, with_codecs = (build_model("digits", 8, "sgd", codecs=codecs) for codecs in (False, True))
+    isolated = made_up_profile(list(specs_in_all_forms(step)))
+    cold_s = {each.op: each.cold.time_s.median for each in isolated.operations}
+    watched = WatchedSitting(
+        record=Sitting(schedule="unscheduled", steps=3, measured=PROVENANCE.measured),
+        op_s={op: 0.7 * cold_s[key] for op, key in step.cost_keys.items()},
+    )
+    network = profiled_network("digits", step)
+    costs = step_costs(isolated, network, step.cost_keys, [watched] * FEWEST_SITTINGS)
+    profile = with_step_costs(isolated, costs)
+    costs_s = {op.cost_key: op.time_s for op in cost_graph(with_codecs, profile).graph.ops}
+    keys = tuple(key for key in costs_s if key is not None)
+    assert set(keys) - {place.key for place in costs.places}
+    known_s = {key: costs_s[key] for key in keys}
+    assert refinable(profile, known_s, keys, "run/graph.json") == (keys, ())
+
+
+def test_the_cost_before_is_the_one_that_graphs_take() -> None:
+    """Here one that is carried over into a step, since only other operations were watched."""
+    watched = [OpSpec.of("relu.forward", elements=64 * n) for n in range(2, 10)]
+    isolated = made_up_profile([RELU, ADD, *watched])
+    places = [
+        PlaceCost(
+            op=f"op{number}",
+            key=spec.key,
+            time_s=cost_of(isolated, spec).cold.time_s.scaled(0.5),
+            sittings_s=(1.0,),
+        )
+        for number, spec in enumerate(watched)
+    ]
+    costs = StepCosts(
+        network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=3, measured=PROVENANCE.measured),),
+        correlation=0.2,
+        places=tuple(places),
+    )
+    before = isolated.changed(step_costs=(costs,))
+    _, (found,) = refine_profile(before, STEPS, executions(), PROVENANCE)
+    carried = CostModel(before).carried_over(RELU)
+    assert carried is not None
+    assert found.before.time_s == carried.time_s
+    assert found.before.trials == cost_of(before, RELU).cold.trials
 
 
 def test_a_profile_that_has_changed_since_the_run_is_refused() -> None:
