@@ -146,7 +146,10 @@ def _add_options(parser: ArgumentParser) -> None:
 
 
 def tune(options: TuneOptions, console: Console) -> int:
-    """Tune a schedule; the exit code is 0 also if the last round still changed something."""
+    """Tune a schedule; the exit code is 0 also if the last round still changed something.
+
+    If a round after the first finds no schedule, it is that of the search.
+    """
     from dataclasses import replace
 
     from commands.wording import COMPILING
@@ -213,7 +216,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     console.result(
         f"\nschedule  {best_file(directory)}\nprofile   {found.rounds[-1].corrected_file}"
     )
-    return ExitCode.DONE
+    return ExitCode.DONE if found.unsolved is None else found.unsolved.exit_code
 
 
 def _announce(
@@ -301,6 +304,10 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
             "settled: the last round was predicted within its interval, and no schedule is better"
             " than its own beyond the noise"
         )
+    elif found.unsolved is not None:
+        console.say(
+            f"not settled: round {len(found.rounds) + 1} found no schedule: {found.unsolved}"
+        )
     else:
         console.result(
             f"not settled within {most} rounds; the same command with more --rounds goes on"
@@ -319,6 +326,7 @@ def _document(found: Tuned, directory: Path) -> dict[str, object]:
         "schedule": str(best_file(directory)),
         "profile": str(found.rounds[-1].corrected_file),
         "settled": found.converged,
+        "unsolved": None if found.unsolved is None else str(found.unsolved),
         "best": found.best.number,
         "rounds": [
             {

@@ -12,11 +12,13 @@ deadline under them, and its time was predicted within its interval. All rounds 
     round-1/                the files of a run: schedule, graph, report, trained values
     round-1/corrected.yaml  the profile after it; written last, so that its round is finished
     best.json               the schedule that took the least energy when it was run, of those that
-                            kept the deadline then, and whose joules can be compared; its graph
+                            kept the deadline then, and whose joules can be compared; its graph.
+                            Written anew after each round
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devices.documents.document import dump_yaml, read_yaml, write_atomically
-from devices.documents.readable import size
+from devices.documents.readable import si, size
 from devices.errors import (
     Infeasible,
     InputError,
@@ -117,10 +119,15 @@ class Round:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Result of tuning: all rounds, and whether they ended because nothing changes any more."""
+    """Result of tuning: all rounds, and why there are no more.
+
+    ``converged``: nothing changes any more. ``unsolved``: no schedule was found under the costs
+    that these rounds have measured.
+    """
 
     rounds: tuple[Round, ...]
     converged: bool
+    unsolved: JoulewrightError | None = None
 
     @cached_property
     def compared_j(self) -> Mapping[int, float]:
@@ -163,6 +170,9 @@ def tune(
 ) -> Tuned:
     """Solve and run in rounds; finished rounds in ``directory`` are taken from there.
 
+    The best schedule is written after each round. If no schedule is found after the first round,
+    the rounds end there.
+
     Args:
         request: what to tune.
         profile: costs to begin with. The step is watched first if the profile has not watched it.
@@ -172,9 +182,9 @@ def tune(
 
     Raises:
         InputError: ``directory`` was begun with another profile or for another request.
-        Infeasible: no schedule fits.
-        OrdersExhausted: none fits in the orders that were searched.
-        NoScheduleFound: none was found in time.
+        Infeasible: no schedule fits in the first round.
+        OrdersExhausted: none fits in the orders that were searched in it.
+        NoScheduleFound: none was found in time in it.
         MeasurementInvalid: no watched step was undisturbed.
         JoulewrightError: solving or running failed.
         KeyboardInterrupt: Ctrl-C ended a search or a run.
@@ -185,22 +195,27 @@ def tune(
         number = len(rounds) + 1
         kept = _finished(directory, number)
         if kept is None:
-            graph, schedule = _solved(request, profile, rounds, progress)
+            try:
+                graph, schedule = _solved(request, profile, directory / _START, rounds, progress)
+            except (Infeasible, OrdersExhausted, NoScheduleFound) as error:
+                if not rounds:
+                    raise
+                return Tuned(tuple(rounds), converged=False, unsolved=error)
             if rounds and rounds[-1].is_as_good_as(graph, schedule):
-                return _ended(directory, rounds, converged=True)
+                return Tuned(tuple(rounds), converged=True)
             kept = _round(request, profile, graph, schedule, directory, number, progress)
         rounds.append(kept)
         profile = kept.corrected
+        _write_best(directory, rounds)
         on_round(kept)
-    return _ended(directory, rounds, converged=False)
+    return Tuned(tuple(rounds), converged=False)
 
 
-def _ended(directory: Path, rounds: list[Round], *, converged: bool) -> Tuned:
+def _write_best(directory: Path, rounds: list[Round]) -> None:
     from solver.files.solved import write_solved
 
-    tuned = Tuned(tuple(rounds), converged)
-    write_solved(directory / _BEST, tuned.best.run.graph, tuned.best.run.schedule)
-    return tuned
+    best = Tuned(tuple(rounds), converged=False).best
+    write_solved(directory / _BEST, best.run.graph, best.run.schedule)
 
 
 def best_file(directory: Path) -> Path:
@@ -270,10 +285,14 @@ def _directory(directory: Path, number: int) -> Path:
 def _solved(
     request: Request,
     profile: DeviceProfile,
+    start: Path,
     rounds: list[Round],
     progress: Callable[[str], None],
 ) -> tuple[CostedGraph, Schedule]:
-    """Solve with the costs known by now, from the schedules of all rounds."""
+    """Solve with the costs known by now, from the schedules of all rounds.
+
+    ``start`` is the file of the profile that the first round solves with.
+    """
     from replay.board_ram import BoardRam
     from solver.costing.costing import cost_graph
     from solver.requests.subjects import SolveSubject
@@ -295,13 +314,20 @@ def _solved(
     *_, schedule = solve_in_shared_ram(find, request.budget, request.solver.time_limit_s, ram)
     require_uninterrupted(schedule)
     if not schedule.actions:
-        asked = schedule.asked_ram_bytes
-        left = "" if asked is None else f", which the firmware's records leave of {asked} bytes"
-        raise _FAILURES.get(schedule.status, NoScheduleFound)(
-            f"{graph.name}: {schedule.status.replace('_', ' ')} within"
-            f" {schedule.budget.ram_bytes} bytes of RAM{left}; solve says what would do"
-        )
+        raise _not_found(graph, schedule, rounds[-1].corrected_file if rounds else start)
     return graph, schedule
+
+
+def _not_found(graph: CostedGraph, schedule: Schedule, costs: Path) -> JoulewrightError:
+    """The error after a search without a schedule, under the costs of a file."""
+    asked, within = schedule.asked_ram_bytes, schedule.budget
+    left = "" if asked is None else f" (which the firmware's records leave of {asked})"
+    pace = "" if within.deadline_s is None else f" and {si(within.deadline_s, 's')} a step"
+    return _FAILURES.get(schedule.status, NoScheduleFound)(
+        f"{graph.name}: {schedule.status.replace('_', ' ')} within {within.ram_bytes} bytes of RAM"
+        f"{left}{pace}, with the costs of {costs}",
+        remedy=f"solve with --profile {shlex.quote(str(costs))} says what would do",
+    )
 
 
 def _round(

@@ -11,7 +11,13 @@ import pytest
 
 import cli
 from devices.documents.document import dump_yaml, read_yaml
-from devices.errors import BoardUnreachable, InputError
+from devices.errors import (
+    BoardUnreachable,
+    ExitCode,
+    Infeasible,
+    InputError,
+    JoulewrightError,
+)
 from devices.operation import OpSpec
 from devices.profile import Build, Cost, DeviceProfile, Interval, ProfiledNetwork, StepCosts
 from replay.costs.coverage import CheckedFigure, CheckedGroup
@@ -215,8 +221,8 @@ def a_round(number: int, power_w: float | None, source: str) -> Round:
 def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command with these rounds."""
 
-    def run(rounds: Sequence[Round], *words: str) -> int:
-        found = Tuned(tuple(rounds), converged=True)
+    def run(rounds: Sequence[Round], *words: str, unsolved: JoulewrightError | None = None) -> int:
+        found = Tuned(tuple(rounds), unsolved is None, unsolved)
         monkeypatch.setattr("replay.costs.tune.tune", lambda *_: found)
         return cli.main([*WORDS, "--results", str(tmp_path), *words])
 
@@ -242,6 +248,22 @@ def test_joules_of_rounds_state_their_source(tune: Any, capsys: pytest.CaptureFi
     document = json.loads(capsys.readouterr().out)
     sources = [each["measured_energy_source"] for each in document["rounds"]]
     assert sources == ["estimated", "measured", "measured"]
+
+
+def test_rounds_that_end_without_a_schedule_are_shown(
+    tune: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rounds = (a_round(1, 3.0, "measured"),)
+    error = Infeasible("digits: infeasible", remedy="solve says what would do")
+    assert tune(rounds, unsolved=error) == ExitCode.INFEASIBLE
+    printed = capsys.readouterr()
+    assert "1 (best)" in printed.out
+    assert "best.json" in printed.out
+    assert "not settled: round 2 found no schedule: digits: infeasible; solve" in printed.err
+    assert tune(rounds, "--json", unsolved=error) == ExitCode.INFEASIBLE
+    document = json.loads(capsys.readouterr().out)
+    assert (document["settled"], document["best"]) == (False, 1)
+    assert document["unsolved"] == str(error)
 
 
 def test_a_dry_tune_only_says_what_it_would_write(

@@ -11,8 +11,14 @@ from typing import Any
 import pytest
 
 from devices.description import load_description
-from devices.documents.document import dump_yaml
-from devices.errors import InputError
+from devices.documents.document import dump_yaml, read_json
+from devices.errors import (
+    Infeasible,
+    InputError,
+    JoulewrightError,
+    NoScheduleFound,
+    OrdersExhausted,
+)
 from devices.operation import OpSpec
 from devices.profile import EnergySource, ProfiledNetwork
 from networks.models import build_model
@@ -193,3 +199,56 @@ def test_a_schedule_whose_search_was_interrupted_is_neither_run_nor_the_last(
     with pytest.raises(KeyboardInterrupt):
         begun(tmp_path / "tuned")(request())
     assert not (tmp_path / "tuned" / "best.json").exists()
+
+
+def finished(directory: Path) -> Round:
+    """A round that ``begun`` finds in its directory."""
+    own = a_round(1, None, joules=3.0)
+    run = replace(own.run, directory=directory / "round-1")
+    run.directory.mkdir()
+    (run.directory / "corrected.yaml").write_text(dump_yaml(PROFILE))
+    return replace(own, run=run)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [("infeasible", Infeasible), ("exhausted", OrdersExhausted), ("no_solution", NoScheduleFound)],
+)
+def test_finished_rounds_remain_where_the_next_one_finds_no_schedule(
+    status: str, error: type[JoulewrightError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the measured costs, no schedule may keep the deadline."""
+    directory = tmp_path / "tuned"
+    late = within(0.011).model_copy(update={"status": status, "actions": ()})
+    resume = begun(directory)
+    monkeypatch.setattr(
+        "solver.costing.costing.cost_graph", lambda *_: SimpleNamespace(graph=GRAPH)
+    )
+    monkeypatch.setattr("solver.solving.solving.solve_graph", lambda *_, **__: late)
+    monkeypatch.setattr(BoardRam, "of", lambda _: None)
+    with pytest.raises(error, match=r"11 ms a step, with the costs of .*/start\.yaml; solve"):
+        resume(request())
+    first = finished(directory)
+    monkeypatch.setattr("replay.costs.tune.StoredRun.read", lambda _: first.run)
+    tuned = resume(request())
+    assert not tuned.converged
+    assert [each.number for each in tuned.rounds] == [first.number]
+    assert isinstance(tuned.unsolved, error)
+    assert f"--profile {first.corrected_file}" in str(tuned.unsolved)
+    assert read_json(directory / "best.json", Schedule) == first.run.schedule
+
+
+def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    directory = tmp_path / "tuned"
+    resume = begun(directory)
+    first = finished(directory)
+    monkeypatch.setattr("replay.costs.tune.StoredRun.read", lambda _: first.run)
+    monkeypatch.setattr("replay.costs.tune._solved", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resume(request())
+    assert (directory / "best.json").exists()
