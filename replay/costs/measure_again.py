@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from replay.costs.refine import (
     refine_profile,
     require_same_board,
 )
+from replay.costs.watch import run_watched
 from replay.directory import GRAPH, StoredRun
 from replay.reporting.timing import ScheduledActions
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from devices.replay import MeasuredStep
     from solver.problem.graph import Origin
 
-_SEED = 0
+# Seed of the data and initial values of the first process; the sittings that a profile has watched,
+# and the runs that its costs predict, have others: what only repeats their data confirms nothing.
+_FIRST_SEED = 3001
 
 
 def origin_of(run: StoredRun) -> Origin:
@@ -51,8 +55,8 @@ def measure_again(
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
     """Measure operations within the schedule of a run, and add their costs to a profile.
 
-    Runs the schedule with generated samples, whatever the samples of the run were: the time of a
-    kernel does not depend on them.
+    Runs the schedule with generated samples, whatever the samples of the run were. On processors
+    without a floating-point unit, times depend on the samples; those of a run are not kept.
 
     Args:
         description: the board.
@@ -71,16 +75,12 @@ def measure_again(
         MeasurementInvalid: too few steps were undisturbed.
         JoulewrightError: opening the board or the meter failed.
     """
-    from networks.data import generated_batches
-    from networks.training.initial import initial_values
     from replay.expectation import expected_step
     from replay.lowering.lowering import lower
     from replay.running.opening import open_replay
     from replay.runs import training_step_of
 
     step = training_step_of(run.graph)
-    batch = generated_batches(step, step.batch, _SEED).batch(0)
-    initial = initial_values(step, _SEED)
     build = measured_build(profile)
     opened = open_replay(
         description,
@@ -95,17 +95,11 @@ def measure_again(
         expected = expected_step(run.graph, run.schedule).actions
         scheduled = ScheduledActions.of(session.plans[0], expected)
         executions = Executions.of(scheduled, expected, chosen)
+        step_s = run.report.time_s.measured.median
+        seeds = itertools.count(_FIRST_SEED)
 
         def run_steps(count: int) -> Sequence[MeasuredStep]:
-            record = session.run(
-                0,
-                initial,
-                [batch],
-                steps=count,
-                watched=True,
-                expected_step_s=run.report.time_s.measured.median,
-            )
-            return record.quiet_steps
+            return run_watched(session, 0, step, count, next(seeds), step_s).quiet_steps
 
         steps = measure_in_context(run_steps, executions, on_progress)
     provenance = Provenance(

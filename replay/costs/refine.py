@@ -95,7 +95,7 @@ def measure_in_context(
     executions: Executions,
     on_progress: Callable[[str], None] = lambda _what: None,
 ) -> tuple[MeasuredStep, ...]:
-    """Run watched steps until the interval of every operation is narrow.
+    """Run watched steps until the interval of every operation is narrow, ``FEWEST_STEPS`` at once.
 
     Ends at the latest after ``MOST_STEPS`` steps, or with the round that exceeds ``LIMIT_S``.
 
@@ -114,7 +114,7 @@ def measure_in_context(
     while done < MOST_STEPS and not _is_known(executions, steps):
         if done and time.monotonic() - began_s >= LIMIT_S:
             break
-        wanted = min(max(FEWEST_STEPS, done), MOST_STEPS - done)
+        wanted = min(FEWEST_STEPS, MOST_STEPS - done)
         on_progress(f"running steps {done + 1} to {done + wanted} of at most {MOST_STEPS}")
         steps += run_steps(wanted)
         done += wanted

@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 _START, _CORRECTED, _BEST = "start.yaml", "corrected.yaml", "best.json"
 _WATCHING = "watching"
 
+# Added to a round's number for the seed of its data and initial values. No sitting of the profile
+# has these: a round that repeats the data of one that predicted it is no independent sitting.
+_SEEDS = 2000
+
 # Sources of joules, the best first: estimated ones are times.
 _SOURCES: tuple[EnergySource | None, ...] = ("measured", "emulated", "published", "estimated", None)
 
@@ -353,14 +357,15 @@ def _round(
     own = _directory(directory, number)
     subject = Subject(request.description, request.step, graph, schedule)
     expected = expected_step(graph, schedule)
-    training = training_on(request.step, None, request.steps, seed=number)
+    seed = _SEEDS + number
+    training = training_on(request.step, None, request.steps, seed)
     written_bytes = written_bytes_a_step(planned_execution(subject), request.description)
     if written_bytes:
         progress(f"round {number}: each step writes {size(written_bytes)} to storage")
     replayed = replay_schedule(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )
-    report = run_report(subject, str(own / SCHEDULE), replayed, expected, number, STEPS_PER_DAY)
+    report = run_report(subject, str(own / SCHEDULE), replayed, expected, seed, STEPS_PER_DAY)
     steps = counting_steps(replayed.watched)
     if not steps:
         raise MeasurementInvalid(

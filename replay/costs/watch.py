@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devices.description import DeviceDescription
+    from networks.training.step import TrainingStep
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
 
@@ -205,7 +206,9 @@ def _sittings(
             progress(f"watching {steps} steps, {way.words}")
             # Also where an interrupted watch goes on, each sitting has a seed of its own.
             seed = first_seed + number * len(ways) + index
-            steps_run = counting_steps(_watched(session, index, way, steps, seed))
+            steps_run = counting_steps(
+                run_watched(session, index, way.step, steps, seed, way.time_s)
+            )
             if not steps_run:
                 continue
             sitting = WatchedSitting.of(plan, steps_run, way.graph, profile, way.words)
@@ -256,7 +259,8 @@ def _packed(
                 return ()
             # Zeros do not depend on what else the board did: every step counts.
             runs = [
-                _watched(session, 0, way, STEPS_A_RUN, first_seed + k).steps for k in range(RUNS)
+                run_watched(session, 0, way.step, STEPS_A_RUN, first_seed + k, way.time_s).steps
+                for k in range(RUNS)
             ]
             return tuple(packed_tensors(plan, runs))
     except (BuildFailed, MeasurementInvalid, RequestRefused) as refusal:
@@ -264,17 +268,33 @@ def _packed(
         return ()
 
 
-def _watched(session: ReplaySession, index: int, way: Way, steps: int, seed: int) -> ReplayRecord:
-    """Run watched steps in a process of their own."""
+def run_watched(
+    session: ReplaySession,
+    index: int,
+    step: TrainingStep,
+    steps: int,
+    seed: int,
+    expected_step_s: float,
+) -> ReplayRecord:
+    """Run watched steps in a process of their own, each on a batch of its own.
+
+    Args:
+        session: the board with its plans.
+        index: the plan to run, one of ``step``.
+        step: the training step.
+        steps: number of steps.
+        seed: seed of the data and initial values.
+        expected_step_s: predicted seconds of a step.
+    """
     from networks.data import generated_batches
     from networks.training.initial import initial_values
 
-    batches = generated_batches(way.step, steps * way.step.batch, seed)
+    batches = generated_batches(step, steps * step.batch, seed)
     return session.run(
         index,
-        initial_values(way.step, seed),
+        initial_values(step, seed),
         [batches.batch(number) for number in range(steps)],
         steps=steps,
         watched=True,
-        expected_step_s=way.time_s,
+        expected_step_s=expected_step_s,
     )

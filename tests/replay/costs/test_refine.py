@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ from replay.costs.context import (
     step_costs,
     with_step_costs,
 )
+from replay.costs.measure_again import measure_again
 from replay.costs.refine import (
     FEWEST_STEPS,
     MOST_STEPS,
@@ -58,6 +60,7 @@ from replay.costs.refine import (
     refinable,
     refine_profile,
 )
+from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.lowering.lowering import lower
 from replay.reporting.report import ReportHead, replay_report
@@ -607,6 +610,47 @@ def test_the_error_names_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFix
     missing = tmp_path / "nothing"
     assert cli.main(["profile", "--device", "local", "--refine", str(missing)]) == 2
     assert f"{missing}/replay.json: cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_every_step_that_measures_again_has_a_batch_of_its_own(
+    bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one batch, the network learns it by heart; the run's own data confirm nothing."""
+    made = bench()
+    run = StoredRun.read(made.run)
+    step = build_model("digits", 2)
+    profile = read_yaml(made.profile, DeviceProfile).changed(build=OTHER_BUILD)
+    used: list[Mapping[str, Any]] = [
+        generated_batches(step, 16, 0).batch(number) for number in range(8)
+    ]
+
+    class Session:
+        facts = SimpleNamespace(identity=profile.board)
+        energy_source = None
+
+        def __init__(self, plans: list[ExecutionPlan]) -> None:
+            self.plans = plans
+
+        def run(
+            self, index: int, _initial: object, batches: list[Any], *, steps: int, **_: Any
+        ) -> SimpleNamespace:
+            assert len(batches) == steps
+            used.extend(batches)
+            count = len(self.plans[index].actions)
+            took = [measured(*[1e-3 * (1 + number % 7)] * count) for number in range(steps)]
+            return SimpleNamespace(quiet_steps=took)
+
+    @contextmanager
+    def opened(
+        _device: object, specs: Sequence[OpSpec], make_plans: MakePlans, *_: Any, **__: Any
+    ) -> Iterator[Session]:
+        yield Session(make_plans(dict.fromkeys(specs, 0)))
+
+    monkeypatch.setattr("replay.running.opening.open_replay", opened)
+    measure_again(DEVICE, run, profile, [made.wrong], lambda _: None)
+    samples = {b"".join(values.tobytes() for values in batch.values()) for batch in used}
+    assert len(samples) == len(used) == 8 + MOST_STEPS
 
 
 # --- on a board ---------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from networks.models import build_model
 from replay.board_ram import BoardRam
 from replay.costs.request import Request, keep_request
 from replay.costs.tune import Round, Tuned, tune
+from replay.costs.watch import SITTINGS, watch_step
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from solver.options import SolverOptions
@@ -252,3 +254,27 @@ def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
     with pytest.raises(KeyboardInterrupt):
         resume(request())
     assert (directory / "best.json").exists()
+
+
+def test_a_round_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It confirms nothing if it repeats a sitting from which its prediction is."""
+    seeds: list[int] = []
+
+    def training(_step: object, _samples: None, _steps: int, seed: int) -> None:
+        seeds.append(seed)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("replay.costs.tune._solved", lambda *_: (GRAPH, SCHEDULE))
+    monkeypatch.setattr("replay.runs.training_on", training)
+    directory = tmp_path / "tuned"
+    resume = begun(directory)
+    with pytest.raises(KeyboardInterrupt):
+        resume(request())
+    first = finished(directory)
+    monkeypatch.setattr("replay.costs.tune.StoredRun.read", lambda _: first.run)
+    monkeypatch.setattr("replay.costs.tune.Round.is_as_good_as", lambda *_: False)
+    with pytest.raises(KeyboardInterrupt):
+        resume(request())
+    first_seed = signature(watch_step).parameters["first_seed"].default
+    assert seeds[0] != seeds[1]
+    assert not set(seeds) & set(range(first_seed, first_seed + 10 * SITTINGS))
