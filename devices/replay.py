@@ -326,7 +326,7 @@ class StorageUse(StrictModel):
 
 
 class DifferingValue(StrictModel):
-    """A value that differs from the reference, with the numbers of the steps after which it did."""
+    """A value that differs from the reference, and the steps after which it did, from 0."""
 
     tensor: str
     what: Observed

@@ -80,7 +80,7 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
     device = run.report.device
     if _transfers_are_responsible(run):
         console.say(
-            "transfers are responsible too; their costs do not depend on context: measure them"
+            "transfers are responsible too, but --refine measures operations only: measure them"
             f" again with profile --device {shlex.quote(device)}"
         )
     if unmeasured:

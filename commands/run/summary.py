@@ -193,7 +193,8 @@ def _values(check: ValueCheck) -> str:
             f" those of {check.against} bit for bit, in each of {check.steps} steps"
         )
     named = "; ".join(
-        f"{value.what} {value.tensor} after step {value.steps[0]}" for value in check.differing[:5]
+        f"{value.what} {value.tensor} after step {value.steps[0] + 1}"
+        for value in check.differing[:5]
     )
     return (
         f"values DIFFER from those of {check.against}: {len(check.differing)} of {check.values}"

@@ -22,7 +22,7 @@ from commands.console import Console
 from commands.run.summary import summarise
 from devices.documents.document import dump_yaml, read_json, write_atomically
 from devices.profile import Interval
-from devices.replay import Comparison, ReplayReport
+from devices.replay import Comparison, DifferingValue, ReplayReport, ValueCheck
 from networks.training.initial import initial_values
 from profiler.boards.posix import PosixBoard
 from replay.directory import StoredRun
@@ -188,6 +188,20 @@ def test_a_median_is_printed_between_the_ends_of_its_interval(
     assert float(low) < float(high)
     assert float(low) <= float(middle) <= float(high)
     assert len(middle.replace(".", "")) <= words
+
+
+def test_the_first_step_is_step_1(capsys: pytest.CaptureFixture[str]) -> None:
+    """Step 0 are the initial values, as where a failed run's values are kept."""
+    graph, schedule = paged_chain()
+    report = report_of(graph, schedule, [measured_step(expected_step(graph, schedule))])
+    check = ValueCheck(
+        against="the unscheduled step on the board",
+        values=1,
+        steps=3,
+        differing=(DifferingValue(tensor="loss", what="loss", steps=(0, 2)),),
+    )
+    summarise(Console(), report.model_copy(update={"values": (check,)}))
+    assert "first loss loss after step 1" in capsys.readouterr().out
 
 
 @pytest.fixture
