@@ -8,8 +8,8 @@ Satterthwaite), on a logarithmic scale.
 
 A figure that was measured once has no interval. It is taken to deviate as the same figure of the
 other profile does; if that has no interval either, nothing is known of their difference. Published
-figures are exact. The interval of a cost in context is within one sitting; between sittings it is
-taken to deviate as the operation by itself does.
+figures are exact. A cost in context whose interval states no degrees of freedom has that of one
+sitting, as in earlier releases; between sittings it is taken to deviate as the operation by itself.
 
 Of hundreds of figures, some differ by chance. Those are selected that keep the expected share of
 false ones within 5 %, however the figures depend on one another (Benjamini and Yekutieli 2001,
@@ -283,7 +283,12 @@ def _of_operation(
 
 
 def _of_a_later_sitting(within: Cost, isolated: Cost) -> Cost:
-    """A cost within one sitting, with the intervals of what a later sitting finds."""
+    """A cost in context, with the intervals of what a later sitting finds.
+
+    One that states no degrees of freedom is within one sitting.
+    """
+    if within.time_s.freedom is not None:
+        return within
     energy_j = within.energy_j and _widened(within.energy_j, isolated.energy_j or isolated.time_s)
     time_s = _widened(within.time_s, isolated.time_s)
     return Cost(time_s=time_s, energy_j=energy_j, trials=within.trials)

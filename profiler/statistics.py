@@ -108,6 +108,39 @@ def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
     ]
 
 
+def interval_after_one_sitting(
+    within: Interval, earlier: Sequence[tuple[Interval, int]]
+) -> Interval:
+    """Median of a figure in one sitting, with the interval of one later sitting's value.
+
+    Both sittings deviate: by what is known to differ between sittings, or by the error of the
+    median within this one if that is larger. The half width is √2 times that of the deviation.
+
+    Args:
+        within: The figure in its sitting, with the interval of :func:`median_interval`.
+        earlier: Intervals by :func:`later_intervals` of figures with the same relative spread, each
+            with its number of sittings. The widest counts, and those that reach zero do not.
+    """
+    if within.low == 0:
+        return within
+    half, freedom = _half(within), None
+    for interval, sittings in earlier:
+        if interval.low > 0 and (one := _half(interval) / math.sqrt(1 + 1 / sittings)) > half:
+            half, freedom = one, interval.freedom
+    factor = math.exp(min(_WIDEST, math.sqrt(2) * half))
+    return Interval(
+        median=within.median,
+        low=within.median / factor,
+        high=within.median * factor,
+        freedom=freedom,
+    )
+
+
+def _half(interval: Interval) -> float:
+    """Half width of a positive interval on the logarithmic scale."""
+    return math.log(interval.high / interval.low) / 2
+
+
 def _spread(sample: NDArray[np.float64]) -> tuple[float, int]:
     """Variance of the logarithms, and its degrees of freedom: 0 where it has none."""
     if len(sample) < 2 or sample.min() <= 0:

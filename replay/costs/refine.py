@@ -5,10 +5,15 @@ schedule that depends on the operations before it. The cost of a step is a sum o
 the cost of an operation has to be such that its executions in one step add up to their total time.
 A trial is therefore a step: the mean over the operation's executions in that step. These executions
 differ systematically, so that a multiple of their median would not be their sum. Over steps, the
-median is taken, with its bootstrap interval. Medians of each execution over steps, added up, would
-leave out delays that hit now one execution, now another, although every step contains some.
+median is taken. Medians of each execution over steps, added up, would leave out delays that hit now
+one execution, now another, although every step contains some.
 
-Joules are seconds × the power of the operation within the steps (:mod:`replay.costs.power`).
+All steps are of one sitting. The interval of the median, by the bootstrap, decides how many are
+run; the cost's interval is that of a later sitting, with the spread between sittings of the
+operation in its places, or by itself (:func:`~profiler.statistics.interval_after_one_sitting`).
+
+Joules are seconds × the power of the operation within the steps (:mod:`replay.costs.power`). The
+factor of the power, too, is that of a later sitting, if several sittings of a step have one.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from devices.profile import (
 )
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.statistics import median_interval
+from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
 from replay.costs.power import power_factors, power_in_context, product
 from replay.reporting.timing import ScheduledActions
 
@@ -318,9 +323,13 @@ def _context_cost(
     executions: Executions,
     provenance: Provenance,
 ) -> ContextCost:
-    time_s = executions.time_s(operation.op, steps)
+    within_s = executions.time_s(operation.op, steps)
+    time_s = interval_after_one_sitting(within_s, _between_sittings(profile, operation))
     factors = power_factors(executions.actions.plan, steps, profile)
-    in_steps = median_interval(factors, _SEED) if factors else None
+    in_steps = None
+    if factors:
+        within = median_interval(factors, _SEED)
+        in_steps = interval_after_one_sitting(within, _factors_of_sittings(profile))
     power, power_w = power_in_context(profile, operation.isolated(profile.cost_basis), in_steps)
     return ContextCost(
         time_s=time_s,
@@ -332,6 +341,33 @@ def _context_cost(
         run=provenance.run,
         measured=provenance.measured,
     )
+
+
+def _between_sittings(
+    profile: DeviceProfile, operation: OperationCost
+) -> list[tuple[Interval, int]]:
+    """Intervals of an operation's costs in sittings, with their number: in its places if known.
+
+    A cost in context took the place of those in places. Its interval has their spread if it states
+    degrees of freedom; else it is that of one sitting, as in earlier releases.
+    """
+    places = [place for place in profile.place.values() if place.key == operation.op]
+    if places:
+        return [(place.time_s, len(place.sittings_s)) for place in places]
+    if operation.in_context is not None and operation.in_context.time_s.freedom is not None:
+        return [(operation.in_context.time_s, 1)]
+    isolated = operation.isolated(profile.cost_basis)
+    return [(isolated.time_s, isolated.trials)]
+
+
+def _factors_of_sittings(profile: DeviceProfile) -> list[tuple[Interval, int]]:
+    """Intervals of the power factor of each watched step, with the number of its sittings."""
+    found = []
+    for step in profile.step_costs:
+        factors = [each.power_factor for each in step.sittings if each.power_factor is not None]
+        if factors:
+            found.append((later_intervals([factors])[0], len(factors)))
+    return found
 
 
 _POWER_WORDS: Mapping[PowerInContext, str] = {

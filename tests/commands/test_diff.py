@@ -120,15 +120,23 @@ def test_costs_in_context_are_compared_only_with_each_other() -> None:
     assert [found.ratio for found in again] == [pytest.approx(10.0)] * 2
 
 
-@pytest.mark.parametrize(("factor", "differs"), [(1.05, False), (2.0, True)])
-def test_costs_in_context_differ_only_beyond_what_sittings_do(factor: float, differs: bool) -> None:
-    """Steps of one sitting agree within 0.1 %; sittings of the operation differ by 10 %."""
+@pytest.mark.parametrize(
+    ("freedom", "factor", "differs"),
+    [(None, 1.05, False), (None, 2.0, True), (20, 1.001, False), (20, 1.05, True)],
+)
+def test_costs_in_context_differ_only_beyond_what_sittings_do(
+    freedom: float | None, factor: float, differs: bool
+) -> None:
+    """Steps of one sitting agree within 0.1 %; sittings of the operation differ by 10 %.
+
+    An interval with degrees of freedom is that of a later sitting, in its context.
+    """
 
     def measured(context_s: float) -> DeviceProfile:
         one = in_context(profile({RELU: interval(1.0, 0.1)}), RELU.key, context_s)
         (operation,) = one.operations
         assert operation.in_context is not None
-        narrow = interval(context_s, 0.001 * context_s)
+        narrow = interval(context_s, 0.001 * context_s).model_copy(update={"freedom": freedom})
         context = operation.in_context.model_copy(update={"time_s": narrow})
         return one.changed(operations=[operation.model_copy(update={"in_context": context})])
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from devices.profile import Interval
-from profiler.statistics import later_intervals, median_interval
+from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
 
 VALUES = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=8)
 
@@ -124,3 +124,24 @@ def test_zeros_are_allowed(figures: list[list[float]]) -> None:
         assert interval.low <= interval.median <= interval.high
         if 0.0 in values:
             assert (interval.low, interval.high) == (0.0, max(values))
+
+
+def test_after_one_sitting_the_larger_deviation_counts_for_both() -> None:
+    within = Interval(median=2.0, low=2.0 / 1.1, high=2.0 * 1.1)
+    narrow = (Interval(median=5.0, low=5.0 / 1.01, high=5.0 * 1.01, freedom=8), 9)
+    wide = (Interval(median=5.0, low=5.0 / 1.5, high=5.0 * 1.5, freedom=2), 3)
+    zero = (Interval(median=1.0, low=0.0, high=9.0), 3)
+    for earlier in ([], [narrow], [narrow, zero]):
+        found = interval_after_one_sitting(within, earlier)
+        assert math.log(found.high / 2.0) == pytest.approx(math.sqrt(2) * math.log(1.1))
+        assert found.freedom is None
+    found = interval_after_one_sitting(within, [narrow, wide, zero])
+    half = math.log(1.5) / math.sqrt(1 + 1 / 3)
+    assert math.log(found.high / 2.0) == pytest.approx(math.sqrt(2) * half)
+    assert math.log(2.0 / found.low) == pytest.approx(math.sqrt(2) * half)
+    assert found.freedom == 2
+
+
+def test_after_one_sitting_a_figure_that_never_differs_has_no_interval() -> None:
+    for value in (0.0, 3.0):
+        assert interval_after_one_sitting(Interval.exact(value), []) == Interval.exact(value)

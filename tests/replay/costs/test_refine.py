@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +45,7 @@ from networks.models import build_model, profiled_network
 from networks.training import TrainingStep
 from networks.training.codecs import specs_in_all_forms
 from networks.training.initial import initial_values
+from profiler.statistics import later_intervals
 from replay.costs.context import (
     FEWEST_SITTINGS,
     WatchedSitting,
@@ -321,6 +323,70 @@ def test_the_energy_interval_covers_the_error_of_time_and_power() -> None:
     assert cost.energy_j is not None
     assert 1 - cost.energy_j.low / cost.energy_j.median > 1 - cost.time_s.low / cost.time_s.median
     assert cost.energy_j.high / cost.energy_j.median > cost.time_s.high / cost.time_s.median
+
+
+def of_sittings(values: Sequence[float], in_places: bool) -> DeviceProfile:
+    """A profile with the seconds of relu in sittings: in a place of a step, or by itself."""
+    profile = made_up_profile([RELU], "measured")
+    (interval,) = later_intervals([values])
+    joules = interval.scaled(3.0)
+    if in_places:
+        place = PlaceCost(
+            op="first", key=RELU.key, time_s=interval, energy_j=joules, sittings_s=tuple(values)
+        )
+        costs = StepCosts(
+            network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
+            sittings=(),
+            correlation=0.0,
+            places=(place,),
+        )
+        return profile.changed(step_costs=(costs,))
+    cost = Cost(time_s=interval, energy_j=joules, trials=len(values))
+    return profile.changed(
+        operations=[cost_of(profile, RELU).model_copy(update={"warm": cost, "cold": cost})]
+    )
+
+
+@pytest.mark.parametrize("in_places", [True, False])
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_interval_of_a_refined_cost_holds_a_later_sitting(in_places: bool, times: int) -> None:
+    """Sittings differ by 5 %, the steps of one by 1 %; also if it is refined once more."""
+    held = []
+    for seed in range(60):
+        chance = np.random.default_rng(seed)
+        *before, later_s = 3e-3 * np.exp(0.05 * chance.standard_normal(9 + times + 1))
+        profile = of_sittings(before[:9], in_places)
+        for sitting_s in before[9:]:
+            steps_s = sitting_s * np.exp(0.01 * chance.standard_normal(10))
+            steps = [measured(step_s, 1e-3, step_s) for step_s in steps_s]
+            profile, _ = refine_profile(profile, steps, executions(), PROVENANCE)
+        found = cost_of(profile, RELU).in_context
+        assert found is not None
+        held.append(found.time_s.low <= later_s <= found.time_s.high)
+    assert 0.9 <= np.mean(held) <= 0.99
+
+
+def test_a_later_sitting_may_draw_another_power() -> None:
+    """Steps of one sitting have one power; sittings differ."""
+    factors = (0.9, 1.0, 1.1, 1.0, 0.95, 1.05)
+    costs = StepCosts(
+        network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
+        sittings=tuple(
+            Sitting(schedule="chain", steps=10, measured=PROVENANCE.measured, power_factor=factor)
+            for factor in factors
+        ),
+        correlation=0.0,
+        places=(),
+    )
+    before = made_up_profile([RELU, ADD], "measured")
+    halves = []
+    for profile in (before, before.changed(step_costs=(costs,))):
+        after, _ = refine_profile(profile, STEPS, executions(), PROVENANCE)
+        cost = cost_of(after, RELU).in_context
+        assert cost is not None
+        assert cost.energy_j is not None
+        halves.append(cost.energy_j.high / cost.energy_j.median - 1)
+    assert halves[1] > math.hypot(halves[0], 0.1)
 
 
 def test_without_step_energies_an_operation_keeps_its_power_in_isolation() -> None:
