@@ -70,6 +70,10 @@ class FirmwareMismatch(RequestRefused):
     """The firmware on a board is not the one that its description asks for."""
 
 
+class OtherFirmware(FirmwareMismatch):
+    """The board that was asked for runs this project's firmware, built from something else."""
+
+
 class BuildFailed(JoulewrightError):
     """The compiler is missing, or failed on the sources."""
 

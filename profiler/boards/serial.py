@@ -20,6 +20,7 @@ from devices.errors import (
     FirmwareMismatch,
     JoulewrightError,
     MeasurementInvalid,
+    OtherFirmware,
 )
 from devices.meters import GpioSync
 from devices.operation import OpSpec
@@ -106,7 +107,8 @@ class SerialBoard:
 
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Read the board's facts. Raises :class:`~devices.errors.FirmwareMismatch` if its firmware
-        is not that of the description."""
+        is not that of the description, :class:`~devices.errors.OtherFirmware` if only what it was
+        built from differs."""
         progress(f"identifying {self._name}")
         reply = self._session.hello()
         self._check(reply)
@@ -215,14 +217,17 @@ class SerialBoard:
         }
         if "protocol" in reply and reply["protocol"] != PROTOCOL:
             wanted = {"protocol": PROTOCOL}  # the rest may mean something else
-        wrong = [
-            f"{key} is {_short(reply.get(key, 'missing'))} instead of {_short(value)}"
+        wrong = {
+            key: f"{key} is {_short(reply.get(key, 'missing'))} instead of {_short(value)}"
             for key, value in wanted.items()
             if reply.get(key) != value
-        ]
+        }
         if wrong:
-            raise FirmwareMismatch(
-                f"{self._name}: its firmware is not that of the description: {'; '.join(wrong)}."
+            is_known = "firmware" in wrong and "protocol" not in wrong and "board" not in wrong
+            kind = OtherFirmware if is_known else FirmwareMismatch
+            raise kind(
+                f"{self._name}: its firmware is not that of the description:"
+                f" {'; '.join(wrong.values())}."
                 f" Flash the right one with: {COMMAND} flash --device {description.name}"
             )
         if reply.get("counter") == "none":

@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,13 @@ from typing import Protocol, TypeAlias
 
 from devices.description import DeviceDescription, SerialTransport
 from devices.documents.document import DocumentError
-from devices.errors import BoardInUse, BoardUnreachable, BuildFailed, FirmwareMismatch
+from devices.errors import (
+    BoardInUse,
+    BoardUnreachable,
+    BuildFailed,
+    FirmwareMismatch,
+    OtherFirmware,
+)
 from devices.firmware import (
     BossacFlasher,
     CopyFlasher,
@@ -25,9 +31,10 @@ from devices.firmware import (
     OpenocdFlasher,
     PyocdFlasher,
 )
-from devices.program import COMMAND, ended_in_any_case
+from devices.plan import ExecutionPlan
+from devices.program import ended_in_any_case
 from profiler.boards.base import BoardFacts
-from profiler.building.firmware_image import FirmwareImage
+from profiler.building.firmware_image import FirmwareImage, build_firmware, firmware_identity
 from profiler.flashing.uf2 import uf2_file
 from profiler.transports.deadline import Deadline
 
@@ -110,37 +117,62 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
 
 
 def ensure_flashed(
-    description: DeviceDescription, image: FirmwareImage, progress: Progress
+    description: DeviceDescription, plans: Sequence[ExecutionPlan], progress: Progress
 ) -> None:
-    """Write the program to the board and wait until it answers, unless it already runs there.
+    """Write the firmware with ``plans`` to the board, unless it already runs there.
 
-    Raises :class:`~devices.errors.BoardInUse` if another program uses the board, and what
-    :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
+    Only other firmware of this project for the same board is overwritten; with plans, also what
+    does not answer.
+
+    Args:
+        description: A board with a flasher, or with plans.
+        plans: Execution plans that the firmware can replay; none for measuring operations.
+        progress: Called with each step.
+
+    Raises:
+        BoardInUse: Another program uses the board.
+        BoardUnreachable: The board does not answer, or its tool fails.
+        FirmwareMismatch: The firmware of another board answers, or one of another protocol.
+        JoulewrightError: The firmware cannot be built or written.
     """
-    if _runs(description, image, progress):
+    if _runs(description, plans, progress):
         return
+    image = build_firmware(description, progress, plans)
     flashing = flashing_of(description, image)
+    require_free(description)  # building may have taken minutes
     progress(
-        f"writing the firmware with the plan to {description.name}: {flashing.words}; it stays"
-        f" there until: {COMMAND} flash --device {description.name}"
+        f"writing the firmware{' with the plan' if plans else ''} to {description.name}:"
+        f" {flashing.words}; it stays there until a command needs another one"
     )
     flashing.carry_out(progress)
     greet(description, image, progress)
 
 
-def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> bool:
+def _runs(
+    description: DeviceDescription, plans: Sequence[ExecutionPlan], progress: Progress
+) -> bool:
+    """Whether the firmware with ``plans`` runs on the board.
+
+    Raises an error where another one must not be written.
+    """
     from profiler.boards.serial import SerialBoard
 
     transport = description.transport
     assert isinstance(transport, SerialTransport)
-    soon = transport.model_copy(update={"deadline_s": min(transport.deadline_s, _ANSWER_LIMIT_S)})
-    asked = description.model_copy(update={"transport": soon})
+    if plans:
+        limit_s = min(transport.deadline_s, _ANSWER_LIMIT_S)
+        transport = transport.model_copy(update={"deadline_s": limit_s})
+    asked = description.model_copy(update={"transport": transport})
     try:
-        with SerialBoard(asked, image.identity) as board:
+        with SerialBoard(asked, firmware_identity(description, plans)) as board:
             board.prepare(progress)
+    except OtherFirmware:
+        return False
     except BoardInUse:
         raise
-    except (BoardUnreachable, FirmwareMismatch):
+    except BoardUnreachable:
+        if not plans:
+            raise
         return False
     return True
 

@@ -25,10 +25,11 @@ def open_board(
 ) -> Iterator[Board]:
     """Open the board of a description, connected, with ``plans`` in its program.
 
-    An emulated board is started, and stopped in the end unless it was already running. On a real
-    microcontroller, firmware with the plans is written first, and stays. Two processes cannot have
-    the same board open: each would disturb what the other measures. Those of this user on this
-    computer are kept out before anything is done; those of others by a claim on a Linux board.
+    An emulated board is started, and stopped in the end unless it was already running. To a real
+    microcontroller, the firmware with the plans, or the one without, is written first unless it
+    runs there, and stays. Two processes cannot have the same board open: each would disturb what
+    the other measures. Those of this user on this computer are kept out before anything is done;
+    those of others by a claim on a Linux board.
 
     Args:
         description: The board.
@@ -51,11 +52,10 @@ def open_board(
 
             running = stack.enter_context(lab.start(description, progress, plans))
             description = running.description
-        elif plans and description.firmware is not None:
-            from profiler.building.firmware_image import build_firmware
+        elif description.firmware is not None and (plans or description.firmware.flasher):
             from profiler.flashing.flashing import ensure_flashed
 
-            ensure_flashed(description, build_firmware(description, progress, plans), progress)
+            ensure_flashed(description, plans, progress)
         if alone:
             stack.enter_context(alone_with(description))
         yield stack.enter_context(_connected(description, poll_interval_s, plans, alone))

@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -31,7 +32,13 @@ from hypothesis import strategies as st
 import cli
 from devices.description import DeviceDescription, SerialTransport, load_description
 from devices.documents.document import DocumentError, dump_yaml
-from devices.errors import BoardInUse, BoardUnreachable, BuildFailed, ExitCode
+from devices.errors import (
+    BoardInUse,
+    BoardUnreachable,
+    BuildFailed,
+    ExitCode,
+    FirmwareMismatch,
+)
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
 from networks.training import Network, training_step
@@ -467,9 +474,11 @@ def plan() -> ExecutionPlan:
     return unscheduled(training_step(net))
 
 
-@pytest.mark.parametrize("holds", ["another program", "the plan already"])
-def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
+@pytest.mark.parametrize("needed", ["the plan", "no plan"])
+@pytest.mark.parametrize("holds", ["another program", "it already"])
+def test_the_firmware_that_is_needed_is_written_to_a_board_unless_it_has_it_already(
     holds: str,
+    needed: str,
     plan: ExecutionPlan,
     reached: Callable[..., Path],
     stand_ins: list[StandInBoard],
@@ -478,10 +487,11 @@ def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
     recorded = tool("openocd")
     path = reached()
     description = load_description(str(path))
-    identity = firmware_identity(description, [plan])
+    plans = [plan] if needed == "the plan" else []
+    identity = firmware_identity(description, plans)
     (board,) = stand_ins
-    if holds == "the plan already":
-        board.hello["firmware"] = identity.firmware_sha256
+    other = firmware_identity(description, [] if plans else [plan])
+    board.hello["firmware"] = (identity if holds == "it already" else other).firmware_sha256
     told: list[str] = []
 
     def tell(what: str) -> None:
@@ -489,14 +499,69 @@ def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
         if what == "openocd writes the program":
             board.hello["firmware"] = identity.firmware_sha256
 
-    with open_board(description, 0.5, tell, [plan]) as opened:
+    with open_board(description, 0.5, tell, plans) as opened:
         opened.prepare(ignore)
     assert recorded.exists() == (holds == "another program")
-    stays = f"it stays there until: cli.py flash --device {description.name}"
+    if recorded.exists():
+        assert f"program {{{build_firmware(description, plans=plans).elf}}}" in recorded.read_text()
+    stays = "it stays there until a command needs another one"
     assert any(what.endswith(stays) for what in told) == (holds == "another program")
 
 
-@pytest.mark.parametrize("way", ["flash", "a plan"])
+@pytest.mark.parametrize("needed", ["the plan", "no plan"])
+@pytest.mark.parametrize(
+    ("key", "found"), [("board", "microbit"), ("protocol", "2"), ("clock_hz", "16000000")]
+)
+def test_a_board_that_is_not_the_described_one_is_not_flashed(
+    key: str,
+    found: str,
+    needed: str,
+    plan: ExecutionPlan,
+    reached: Callable[..., Path],
+    stand_ins: list[StandInBoard],
+    tool: Callable[..., Path],
+) -> None:
+    recorded = tool("openocd")
+    description = load_description(str(reached(**{key: found})))
+    plans = [plan] if needed == "the plan" else []
+    if key == "clock_hz":  # another firmware would state another clock
+        identity = firmware_identity(description, plans)
+        stand_ins[0].hello["firmware"] = identity.firmware_sha256
+    with (
+        pytest.raises(FirmwareMismatch, match=f"{key} is {found} instead of"),
+        open_board(description, 0.5, ignore, plans),
+    ):
+        pass
+    assert not recorded.exists()
+
+
+@pytest.mark.parametrize("needed", ["the plan", "no plan"])
+def test_a_silent_board_is_flashed_for_a_plan_only(
+    needed: str,
+    plan: ExecutionPlan,
+    described: Described,
+    tool: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flashing, "_START_LIMIT_S", 0.0)
+    recorded = tool("openocd")
+    description = described(kind="openocd", config=["x.cfg"])
+    ends = pty.openpty()
+    silent = {"port": os.ttyname(ends[1]), "deadline_s": 0.5}
+    transport = description.transport.model_copy(update=silent)
+    description = description.model_copy(update={"transport": transport})
+    plans = [plan] if needed == "the plan" else []
+    with (
+        pytest.raises(BoardUnreachable, match="did not answer within"),
+        open_board(description, 0.5, ignore, plans),
+    ):
+        pass
+    assert recorded.exists() == (needed == "the plan")
+    for end in ends:
+        os.close(end)
+
+
+@pytest.mark.parametrize("way", ["flash", "a plan", "no plan"])
 def test_a_board_that_another_program_uses_is_not_flashed(
     way: str,
     plan: ExecutionPlan,
@@ -515,7 +580,7 @@ def test_a_board_that_another_program_uses_is_not_flashed(
         else:
             with (
                 pytest.raises(BoardInUse, match="another program uses this port"),
-                open_board(description, 0.5, ignore, [plan]),
+                open_board(description, 0.5, ignore, [plan] * (way == "a plan")),
             ):
                 pass
     assert not recorded.exists()
@@ -545,6 +610,59 @@ def test_a_dry_run_of_flashing_prints_the_command_and_runs_nothing(
     expected = f"openocd -f x.cfg -c 'program {{{image.elf}}} verify reset exit'"
     assert capsys.readouterr().out.strip() == expected
     assert not recorded.exists()
+
+
+@pytest.fixture
+def programmed(
+    described: Described, tool: Callable[..., Path], tmp_path: Path
+) -> Iterator[tuple[Path, Path]]:
+    """Description of a board that is an emulator, and the file that names its program.
+
+    OpenOCD's stand-in starts the emulator with the program that it is given.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    current, process_id = tmp_path / "program", tmp_path / "pid"
+    recorded = tmp_path / "openocd.words"
+    words = f"-M mps2-an386 -nodefaults -display none -serial chardev:line -pidfile '{process_id}'"
+    words += f" -chardev socket,id=line,host=127.0.0.1,port={port},server=on,wait=off,nodelay=on"
+    tool(
+        "openocd",
+        f"elf=$(sed -n 's/^program {{\\(.*\\)}}.*/\\1/p' '{recorded}')\n"
+        f"if [ -f '{process_id}' ]; then\n"
+        f"  kill -9 $(cat '{process_id}'); while [ -d /proc/$(cat '{process_id}') ]; do :; done\n"
+        "fi\n"
+        f"qemu-system-arm {words} -icount shift=6,sleep=off -daemonize -kernel $elf || exit 1\n"
+        f"echo $elf > '{current}'",
+    )
+    description = described(kind="openocd", config=["x.cfg"])
+    transport = description.transport.model_copy(update={"port": f"socket://127.0.0.1:{port}"})
+    path = tmp_path / "board.yaml"
+    path.write_text(dump_yaml(description.model_copy(update={"transport": transport})))
+    yield path, current
+    os.kill(int(process_id.read_text()), signal.SIGKILL)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_a_board_that_holds_a_plan_is_profiled_again(
+    programmed: tuple[Path, Path],
+    image: FirmwareImage,
+    plan: ExecutionPlan,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path, current = programmed
+    assert cli.main(["flash", "--device", str(path)]) == ExitCode.DONE
+    assert current.read_text().strip() == str(image.elf)
+    with open_board(load_description(str(path)), 0.5, ignore, [plan]) as board:
+        board.prepare(ignore)
+    assert current.read_text().strip() != str(image.elf)
+    words = ["--model", "linear", "--batch", "1", "--slices", "none", "--no-additivity"]
+    words += ["--blocks", "1", "--results", str(tmp_path / "results")]
+    assert cli.main(["profile", "--device", str(path), *words]) == ExitCode.DONE
+    assert current.read_text().strip() == str(image.elf)
+    assert "writing the firmware to emulated-m4f: openocd" in capsys.readouterr().err
 
 
 @pytest.mark.emulated
