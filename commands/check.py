@@ -101,7 +101,7 @@ def check(options: CheckOptions, console: Console) -> int:
     from devices.claims.claim import sole_user
     from devices.description import load_description
     from devices.documents.document import dump_json, dump_yaml, write_atomically
-    from devices.library import resolve_profile
+    from devices.library import NoProfile, not_measured, resolve_profile
     from profiler.opening.boards import alone_with
     from profiler.run.options import ProfileOptions
     from profiler.run.run import choose_run_directory
@@ -110,7 +110,12 @@ def check(options: CheckOptions, console: Console) -> int:
     from replay.costs.refine import measured_build
 
     description = load_description(options.device)
-    profile = resolve_profile(options.profile or description.name, options.results.profiles)
+    try:
+        profile = resolve_profile(options.profile or description.name, options.results.profiles)
+    except NoProfile:
+        if options.profile is not None:
+            raise
+        raise not_measured(description.name, description.reference) from None
     watched = profile.step_costs if options.time_limit_s is None else ()
     specs = _chosen(options, description, profile)
     if not (specs or watched):

@@ -11,6 +11,7 @@ from commands.command import Command
 from commands.console import Console
 from devices.documents.readable import size
 from devices.errors import ExitCode
+from devices.program import command_line
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -93,7 +94,7 @@ def _emulator_words(description: DeviceDescription, image: FirmwareImage) -> str
     assert description.emulator is not None
     return (
         f"start {description.emulator.program} with {image.elf} and keep it running, as"
-        f" lab up --device {description.name} does"
+        f" {command_line('lab', 'up', '--device', description.reference)} does"
     )
 
 

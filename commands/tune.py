@@ -155,6 +155,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     from commands.wording import COMPILING
     from devices.claims.claim import sole_user
     from devices.description import load_description
+    from devices.library import NoProfile, not_measured
     from devices.profile import ProfiledNetwork
     from profiler.opening.boards import alone_with
     from replay.costs.request import Request
@@ -169,7 +170,12 @@ def tune(options: TuneOptions, console: Console) -> int:
 
     description = load_description(options.device)
     source = replace(options.source, profile=options.source.profile or description.name)
-    (subject,) = read_subjects(source, options.results, verbose=False, say=console.say)
+    try:
+        (subject,) = read_subjects(source, options.results, verbose=False, say=console.say)
+    except NoProfile:
+        if options.source.profile:
+            raise
+        raise not_measured(description.name, description.reference) from None
     graph, profile = subject.graph, subject.profile
     assert profile is not None, "a named network has its costs from a profile"
     assert graph.origin is not None, "and an origin"

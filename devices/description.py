@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from devices.documents.document import DocumentError, StrictModel, read_yaml
 from devices.documents.explain import choices
@@ -232,6 +233,13 @@ class Conditions(StrictModel):
     cooldown: Cooldown | None = None
 
 
+@dataclass(frozen=True)
+class _Reference:
+    """Word by which a description was loaded. It is no part of it: equal ones may differ in it."""
+
+    word: str | None = field(default=None, compare=False)
+
+
 class DeviceDescription(StrictModel):
     """Description of one board.
 
@@ -254,6 +262,7 @@ class DeviceDescription(StrictModel):
     storage: Storage | None = None
     conditions: Conditions | None = None
     nominal_power_w: Positive | None = None
+    _reference: _Reference = PrivateAttr(default=_Reference())
 
     @model_validator(mode="after")
     def _belongs_together(self) -> DeviceDescription:
@@ -264,6 +273,18 @@ class DeviceDescription(StrictModel):
         else:
             self._require_linux(gpio)
         return self
+
+    @property
+    def reference(self) -> str:
+        """Word for ``--device`` that names this board in a command: the file or the name that it
+        was loaded by, or else its name."""
+        return self._reference.word or self.name
+
+    def referred_to_by(self, word: str) -> DeviceDescription:
+        """The same description with another :attr:`reference`."""
+        description = self.model_copy()
+        description._reference = _Reference(word)
+        return description
 
     @property
     def packs(self) -> bool:
@@ -333,7 +354,7 @@ def load_description(name_or_path: str) -> DeviceDescription:
     """
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
-        return read_yaml(path, DeviceDescription)
+        return read_yaml(path, DeviceDescription).referred_to_by(name_or_path)
     known = catalog_names()
     if name_or_path not in known:
         raise DocumentError(

@@ -46,12 +46,17 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
     if name in published_names():
         return load_published(name)
     if name in catalog_names():
-        raise NoProfile(
-            f"no profile {name_or_path!r} yet",
-            remedy=f"measure the board first: {command_line('profile', '--device', name)}",
-        )
+        raise not_measured(name_or_path, name)
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise NoProfile(f"no profile {name_or_path!r}; {choices(name, known)}")
+
+
+def not_measured(profile: str, device: str) -> NoProfile:
+    """Error for a profile that is missing, of the board that ``--device`` names by ``device``."""
+    return NoProfile(
+        f"no profile {profile!r} yet",
+        remedy=f"measure the board first: {command_line('profile', '--device', device)}",
+    )
 
 
 def _read_profile(path: Path, measured: Path) -> DeviceProfile:

@@ -134,6 +134,7 @@ def _changed(described: DeviceDescription, condition: Condition) -> DeviceDescri
     if held:
         data["conditions"] = {**data.get("conditions", {}), **held}
     try:
-        return validate(data, DeviceDescription, described.name)
+        changed = validate(data, DeviceDescription, described.name)
     except DocumentError as error:
         raise InputError(f"condition {condition.name} does not fit the board: {error}") from None
+    return changed.referred_to_by(described.reference)

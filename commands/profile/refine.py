@@ -20,6 +20,7 @@ from devices.documents.readable import si, size
 from devices.errors import ExitCode, InputError
 from devices.library import resolve_profile
 from devices.profile import DeviceProfile, Interval
+from devices.program import command_line
 from replay.costs.measure_again import measure_again, origin_of
 from replay.costs.refine import FEWEST_STEPS, MOST_STEPS, Refinement, refinable
 from replay.directory import GRAPH, StoredRun
@@ -35,17 +36,17 @@ def refine(options: RefineOptions, console: Console) -> int:
     if run.report.device != description.name:
         raise InputError(
             f"{run.directory}: this run is from {run.report.device!r}, not {description.name!r}",
-            remedy=f"use --device {shlex.quote(run.report.device)} to refine its profile",
+            remedy=f"refine it with the description of {run.report.device!r}",
         )
     keys = run.report.diagnosis.refine
     if not keys:
-        _show_nothing_to_refine(console, run)
+        _show_nothing_to_refine(console, run, description.reference)
         return ExitCode.DONE
     measured = options.results.profiles
     profile = resolve_profile(origin_of(run).profile, measured)
     require_profile_of(run.graph, profile)
     chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
-    _show_other_causes(console, run, unmeasured)
+    _show_other_causes(console, run, unmeasured, description.reference)
     if not chosen:
         console.document(_document(None, (), unmeasured))
         return ExitCode.DONE
@@ -67,21 +68,23 @@ def refine(options: RefineOptions, console: Console) -> int:
     return ExitCode.DONE
 
 
-def _show_nothing_to_refine(console: Console, run: StoredRun) -> None:
+def _show_nothing_to_refine(console: Console, run: StoredRun, device: str) -> None:
     for sentence in run.report.diagnosis.sentences:
         console.result(sentence)
     console.result(f"{run.directory}: no operation is responsible; nothing is measured again")
-    _show_other_causes(console, run, ())
+    _show_other_causes(console, run, (), device)
     console.document(_document(None, (), ()))
 
 
-def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[str]) -> None:
-    """Print the responsible parts that this command cannot measure again."""
-    device = run.report.device
+def _show_other_causes(
+    console: Console, run: StoredRun, unmeasured: Sequence[str], device: str
+) -> None:
+    """Print the responsible parts that this command cannot measure again, and the commands for the
+    board that ``--device`` names by ``device``."""
     if _transfers_are_responsible(run):
         console.say(
             "transfers are responsible too, but --refine measures operations only: measure them"
-            f" again with profile --device {shlex.quote(device)}"
+            f" again with {command_line('profile', '--device', device)}"
         )
     if unmeasured:
         origin = origin_of(run)
@@ -94,7 +97,7 @@ def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[st
         words += [] if origin.slices is None else ["--slices", str(origin.slices.stated)]
         console.say(
             f"responsible, but predicted from other operations and never measured:"
-            f" {'; '.join(unmeasured)}. Measure with {shlex.join(words)}"
+            f" {'; '.join(unmeasured)}. Measure with {command_line(*words)}"
         )
 
 

@@ -121,7 +121,7 @@ def _run(
     from plots.replay.pictures import draw_replay
 
     pictures = draw_replay(graph, schedule, report, directory)
-    advice = remedy(report.diagnosis, description.name, str(directory))
+    advice = remedy(report.diagnosis, description.reference, str(directory))
     if advice is not None:
         console.result(advice)
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")

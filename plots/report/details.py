@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import PurePosixPath
 
 from campaigns.design.file import AS_DESCRIBED, SOLVED, MethodChoice
 from campaigns.keeping.directory import FILE
 from campaigns.keeping.results import CellResult
-from devices.description import catalog_names
 from devices.documents.readable import NO_SOURCE, si
 from devices.program import command_line
 from plots.report.figures import CellFigures
@@ -67,8 +66,17 @@ def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:
         yield f"{name} {replay.number}", ", ".join(words)
 
 
-def commands_of(result: CellResult, method: MethodChoice, steps: int) -> list[str]:
-    """Commands that repeat a cell, in the directory of the campaign."""
+def commands_of(
+    result: CellResult, method: MethodChoice, steps: int, catalogued: Collection[str]
+) -> list[str]:
+    """Commands that repeat a cell, in the directory of the campaign.
+
+    Args:
+        result: The cell.
+        method: Its method.
+        steps: Training steps of a replay.
+        catalogued: The campaign's boards that are from the catalogue, not from a file.
+    """
     solved, cell = result.solved, result.cell
     again = command_line("campaign", "run", FILE)
     if solved is None:
@@ -84,7 +92,7 @@ def commands_of(result: CellResult, method: MethodChoice, steps: int) -> list[st
     commands = [command_line(*words)]
     if result.setting.is_run and solved.has_schedule:
         schedule = str(directory / "schedule.json")
-        runs_alone = cell.condition == AS_DESCRIBED and cell.board in catalog_names()
+        runs_alone = cell.condition == AS_DESCRIBED and cell.board in catalogued
         run = ("run", "--schedule", schedule, "--device", cell.board, "--steps", str(steps))
         commands.append(command_line(*run) if runs_alone else again)
     return commands

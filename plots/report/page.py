@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from campaigns.keeping.directory import FILE
 from campaigns.keeping.results import CampaignResults, State
+from devices.description import catalog_names
 from devices.documents.document import read_text, write_atomically
 from devices.program import COMMAND, program_version
 from plots.html import page_environment, resource, source_hash
@@ -110,13 +111,17 @@ def _marks(styles: dict[str, Style]) -> list[tuple[str, Markup]]:
 def _data(results: CampaignResults, cells: Sequence[CellFigures], factors: Any) -> dict[str, Any]:
     """What the page's script reads: levels for the filters, and the details of each cell."""
     design = results.design
+    catalogued = set(catalog_names()).intersection(choice.device for choice in results.file.boards)
     return {
         "cells": [
             {
                 "levels": levels_of(each.result, factors),
                 "facts": facts_of(each),
                 "commands": commands_of(
-                    each.result, design.method_by_name[each.result.cell.method], design.steps
+                    each.result,
+                    design.method_by_name[each.result.cell.method],
+                    design.steps,
+                    catalogued,
                 ),
                 "source": _power_source(each),
                 "timeline": each.timeline.document() if each.timeline is not None else None,

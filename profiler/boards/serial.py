@@ -25,7 +25,7 @@ from devices.errors import (
 from devices.meters import GpioSync
 from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build
-from devices.program import COMMAND
+from devices.program import command_line
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
@@ -228,7 +228,8 @@ class SerialBoard:
             raise kind(
                 f"{self._name}: its firmware is not that of the description:"
                 f" {'; '.join(wrong.values())}."
-                f" Flash the right one with: {COMMAND} flash --device {description.name}"
+                f" Flash the right one with:"
+                f" {command_line('flash', '--device', description.reference)}"
             )
         if reply.get("counter") == "none":
             raise MeasurementInvalid(

@@ -13,7 +13,7 @@ from pydantic import Field
 from devices.description import DeviceDescription
 from devices.documents.document import StrictModel, read_json, write_atomically
 from devices.errors import BoardCommandFailed
-from devices.program import COMMAND
+from devices.program import command_line
 from profiler.building.programs import require_programs
 from profiler.lab.directories import boards_directory, boards_lock
 from profiler.lab.process import Process
@@ -90,9 +90,10 @@ def join(guest: Guest, progress: Progress) -> RunningBoard | None:
     if record is None or not record.process.is_alive:
         return None
     if record.guest != guest.fingerprint():
+        again = command_line("lab", "up", "--device", guest.description.reference)
         progress(
             f"{record.name} is kept running with another firmware or description, and not used;"
-            f" restart it with: {COMMAND} lab up --device {record.name}"
+            f" restart it with: {again}"
         )
         return None
     progress(f"using {record.name}, which is kept running")

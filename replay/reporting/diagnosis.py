@@ -5,12 +5,12 @@ Names the costs that are wrong, and the time that no cost predicts.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from devices.profile import Interval
+from devices.program import command_line
 from devices.replay import Comparison, Diagnosis, Responsible
 
 MOST_OF_IT = 0.8
@@ -94,17 +94,15 @@ def remedy(diagnosis: Diagnosis, device: str, run: str) -> str | None:
 
     Args:
         diagnosis: the diagnosis of the replay.
-        device: the board's name.
+        device: word for ``--device`` that names the board.
         run: file or directory of the replay.
     """
     if not diagnosis.refine:
         return None
     count = len(diagnosis.refine)
     those = "this operation" if count == 1 else f"these {count} operations"
-    return (
-        f"profile --device {shlex.quote(device)} --refine {shlex.quote(run)} measures {those} again"
-        " in the context in which they run; then solve again"
-    )
+    command = command_line("profile", "--device", device, "--refine", run)
+    return f"{command} measures {those} again in the context in which they run; then solve again"
 
 
 def _within(step_s: Comparison) -> str:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field
 
+import cli
 from devices.description import (
     CATALOG,
     DeviceDescription,
@@ -1052,6 +1053,38 @@ def test_an_unknown_profile_lists_what_exists_and_the_near_name(tmp_path: Path) 
 def test_a_board_that_was_never_measured_says_how_to_measure_it(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"no profile 'pi4\.yaml' yet; .*profile --device pi4"):
         resolve_profile("pi4.yaml", measured=tmp_path)
+
+
+@pytest.mark.parametrize("words", [("check",), ("tune", "--ram-budget", "50%")])
+def test_a_command_for_a_board_that_was_never_measured_names_its_file(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("pi4", "bench"):
+        description = load_description("pi4").model_copy(update={"name": name})
+        Path("my board.yaml").write_text(dump_yaml(description))
+        assert cli.main([*words, "--device", "my board.yaml"]) == 2
+        assert capsys.readouterr().err.endswith(
+            f"no profile '{name}' yet; measure the board first:"
+            " cli.py profile --device 'my board.yaml'\n"
+        )
+
+
+def test_how_a_description_was_loaded_is_no_part_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    catalogued = load_description("pi4")
+    path.write_text(dump_yaml(catalogued))
+    own = load_description(str(path))
+    assert (own.reference, catalogued.reference) == (str(path), "pi4")
+    assert own.model_copy(update={"model": "another"}).reference == str(path)
+    assert own == catalogued
+    assert own.model_dump_json() == catalogued.model_dump_json()
+    assert "mine" not in str(own.model_dump())
+    data = own.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert validate(data, DeviceDescription, "data").reference == "pi4"
 
 
 def test_missing_file_is_reported_by_its_path(tmp_path: Path) -> None:

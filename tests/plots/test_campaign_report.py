@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import cli
 from campaigns.design.settings import Setting
@@ -140,6 +142,22 @@ def test_details_say_where_figures_are_from_and_how_to_repeat_them(
     assert result.solved.circumstances.program in facts
     assert f"--ram-budget {result.solved.ram_bytes}" in commands
     assert f"run --schedule cells/{result.cell.hash}/schedule.json" in commands
+
+
+def test_a_board_from_a_file_is_not_run_as_the_one_of_the_catalogue(
+    campaign: CampaignDirectory, tmp_path: Path
+) -> None:
+    shutil.copytree(campaign.path, tmp_path / "tried")
+    file = tmp_path / "tried" / "campaign.yaml"
+    document = yaml.safe_load(file.read_text())
+    document["boards"] = ["local.yaml"]
+    file.write_text(yaml.safe_dump(document))
+    text = reported(CampaignDirectory(file.parent), tmp_path / "report.html")
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    commands = json.loads(found[1])["cells"][0]["commands"]
+    assert commands[-1] == "cli.py campaign run campaign.yaml"
+    assert not any("run --schedule" in command for command in commands)
 
 
 def test_an_unfinished_campaign_has_a_report(tmp_path: Path) -> None:

@@ -257,7 +257,9 @@ def test_only_the_operation_with_a_wrong_cost_is_named(factor: float, word: str)
     assert {a.label for a in report.actions if a.time_s.beyond} == {"f3", "b4"}
     said = remedy(report.diagnosis, "bench", "results/replays/one")
     assert said is not None
-    assert said.startswith("profile --device bench --refine results/replays/one measures this op")
+    assert said.startswith(
+        "cli.py profile --device bench --refine results/replays/one measures this op"
+    )
 
 
 def test_slow_storage_is_named_but_not_among_the_operations_to_refine() -> None:

@@ -18,6 +18,7 @@ import pytest
 import serial
 
 from devices.description import DeviceDescription, load_description
+from devices.documents.document import dump_yaml
 from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -389,6 +390,18 @@ def test_firmware_that_differs_from_the_description_is_refused_with_the_remedy(
         bench.prepared()
     assert said in str(refusal.value)
     assert "with: cli.py flash --device emulated-m4f" in str(refusal.value)
+
+
+def test_the_command_that_flashes_names_the_file_that_describes_the_board(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.connect(hello={"board": "microbit"})
+    path = tmp_path / "my board.yaml"
+    path.write_text(dump_yaml(bench.description()))
+    board = SerialBoard(load_description(str(path)))
+    with board, pytest.raises(FirmwareMismatch) as refusal:
+        board.prepare(lambda _what: None)
+    assert f"with: cli.py flash --device '{path}'" in str(refusal.value)
 
 
 def test_a_board_whose_counter_stands_still_is_refused(bench: Bench) -> None:

@@ -599,7 +599,7 @@ def test_an_operation_with_a_predicted_cost_must_be_measured_in_isolation_first(
     assert made.refine() == 0
     said = capsys.readouterr().err
     assert f"predicted from other operations and never measured: {made.wrong}. Measure" in said
-    assert "profile --device bench --model digits --batch 2 --optimizer sgd" in said
+    assert f"profile --device {made.device} --model digits --batch 2 --optimizer sgd" in said
 
 
 @pytest.mark.usefixtures("no_board")
@@ -620,7 +620,29 @@ def test_the_run_of_another_board_is_refused(
     made = bench()
     made.device.write_text(dump_yaml(describe(name="other")))
     assert made.refine() == 2
-    assert "this run is from 'bench', not 'other'" in capsys.readouterr().err
+    assert (
+        "this run is from 'bench', not 'other'; refine it with the description of 'bench'"
+        in capsys.readouterr().err
+    )
+
+
+def test_run_prints_the_command_with_the_file_that_describes_the_board(
+    bench: Callable[..., Bench],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = bench()
+    report = read_json(made.run / "replay.json", ReplayReport)
+    replayed = SimpleNamespace(timed=SimpleNamespace(values={}))
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: replayed)
+    monkeypatch.setattr("replay.run_report.run_report", lambda *_: report)
+    monkeypatch.setattr("plots.replay.pictures.draw_replay", lambda *_: ())
+    words = ("run", "--device", "./bench.yaml", "--schedule", str(made.run / "schedule.json"))
+    assert cli.main([*words, "--graph", str(made.run / "graph.json"), "--out", "again"]) == 0
+    assert (
+        "cli.py profile --device ./bench.yaml --refine again measures this operation again"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.usefixtures("no_board")
