@@ -53,8 +53,9 @@ def summary(schedule: Schedule, kept: Replay, graph: CostedGraph) -> Iterator[st
     if schedule.actions:
         yield from _compare(schedule, kept, graph)
     solver = schedule.solver
+    formulation = "" if solver.formulation == "none" else f"{solver.formulation}, "
     yield (
-        f"{solver.formulation}, {solver.version}: {solver.seconds:.1f} s, of which"
+        f"{formulation}{solver.version}: {solver.seconds:.1f} s, of which"
         f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
         + _STOPPED.get(schedule.ended_by or "", "")
     )

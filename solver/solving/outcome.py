@@ -20,9 +20,9 @@ class Outcome:
 
     If ``ending`` is ``infeasible``, one of the claims is that no schedule exists within ``budget``.
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
-    ``engine`` and ``version`` name the program used (empty if no search was needed); ``notes`` are
-    copied into the schedule. For when the best schedule gets no addresses, ``spare`` is one for
-    less RAM, and ``earlier`` are some that were found before.
+    ``engine`` and ``version`` name the program used (empty if only starting schedules were tried);
+    ``notes`` are copied into the schedule. For when the best schedule gets no addresses, ``spare``
+    is one for less RAM, and ``earlier`` are some that were found before.
     """
 
     ending: Ending

@@ -276,6 +276,12 @@ def _without_actions(
     )
 
 
+def _without_search(outcome: Outcome) -> str:
+    if outcome.ending in ("proven", "infeasible"):
+        return "no search was needed"
+    return "only starting schedules were tried"
+
+
 def _common(
     problem: Problem,
     options: SolverOptions,
@@ -296,7 +302,7 @@ def _common(
         "solver": SolverRecord(
             engine=outcome.engine if outcome.version else "none",
             formulation=outcome.formulation,
-            version=outcome.version or "no search was needed",
+            version=outcome.version or _without_search(outcome),
             seconds=time.monotonic() - started,
             build_seconds=outcome.build_s,
             rounds=outcome.rounds,

@@ -35,6 +35,7 @@ from solver.referee.referee import RefereeError, replay, verify
 from solver.search.search import Ending, Progress
 from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph
+from solver.time_limit import OutOfTime
 from tests.support.boards.processes import (
     VARIABLE,
     marked,
@@ -243,6 +244,26 @@ def test_no_search_is_needed_if_everything_fits() -> None:
     assert schedule.solver.engine == "none"
     assert schedule.solver.rounds == 0
     assert schedule.solver.version == "no search was needed"
+
+
+@pytest.mark.parametrize(
+    ("first_without_time", "engine", "version"),
+    [
+        ("search.greedy_schedule", "none", "only starting schedules were tried"),
+        ("bounds.CrossingSearch", "annealing", "no engine"),
+    ],
+)
+def test_a_search_that_the_time_limit_ends_early_is_not_called_unneeded(
+    monkeypatch: pytest.MonkeyPatch, first_without_time: str, engine: str, version: str
+) -> None:
+    def out_of_time(*_arguments: object, **_options: object) -> None:
+        raise OutOfTime
+
+    monkeypatch.setattr(f"solver.solving.auto.{first_without_time}", out_of_time)
+    problem = training_chain(7, seed=3)
+    schedule = solve_graph(problem, tight(problem, 0.5), SolverOptions(time_limit_s=20.0))
+    assert schedule.ended_by == "time_limit"
+    assert (schedule.solver.engine, schedule.solver.version) == (engine, version)
 
 
 @pytest.mark.slow

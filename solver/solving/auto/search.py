@@ -326,7 +326,7 @@ class AutomaticSearch:
             version=f"{engine}, {python_mip_version()}"
             if engine
             else "no engine"
-            if crossing
+            if crossing or self._annealers
             else "",
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
