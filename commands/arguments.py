@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from devices.errors import InputError
 from devices.operation import Loss
 from devices.results import Results
-from networks.kinds import Optimizer, Place
+from networks.kinds import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    WEIGHT_DECAY,
+    Optimizer,
+    Place,
+)
 from networks.rates import RateSchedule
 from profiler.run.options import ProfileOptions
 from solver.options import Coverage, SolverOptions
@@ -45,14 +52,34 @@ def add_results(parser: ArgumentParser) -> None:
     )
 
 
-def add_rate_schedule(parser: ArgumentParser) -> None:
-    """Add the option for the course of the learning rate."""
+def add_updates(parser: ArgumentParser, *, prefix: str = "") -> None:
+    """Add the options for updates of parameters; ``prefix`` is put before their help."""
+    parser.add_argument(
+        "--learning-rate",
+        type=positive,
+        metavar="RATE",
+        help=f"{prefix}learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
+    )
     parser.add_argument(
         "--rate-schedule",
         type=_rate_schedule,
         metavar="COURSE",
-        help="course of the learning rate: constant, cosine (falls to zero over all steps),"
-        " warm-up:N (rises over N steps), warm-up-cosine:N (the first, then the second) (constant)",
+        help=f"{prefix}course of the learning rate: constant, cosine (falls to zero over all"
+        " steps), warm-up:N (rises over N steps), warm-up-cosine:N (the first, then the second)"
+        " (constant)",
+    )
+    parser.add_argument(
+        "--momentum",
+        type=fraction,
+        metavar="X",
+        help=f"{prefix}momentum of the optimizers momentum and nesterov ({MOMENTUM})",
+    )
+    parser.add_argument(
+        "--weight-decay",
+        type=fraction,
+        metavar="X",
+        help=f"{prefix}decay of all trained parameters, as PyTorch's optimizers of the same names"
+        f" have it (0; of AdamW {WEIGHT_DECAY})",
     )
 
 

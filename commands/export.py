@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from commands.arguments import (
     add_graph_beside,
     add_json,
-    add_rate_schedule,
     add_results,
+    add_updates,
     count,
-    positive,
     seed,
 )
 from commands.command import Command
@@ -23,7 +22,6 @@ from commands.console import Console
 from devices.documents.readable import size
 from devices.errors import ExitCode, InputError
 from devices.results import Results
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
 from networks.rates import RateSchedule
 
 if TYPE_CHECKING:
@@ -38,14 +36,17 @@ _Format: TypeAlias = Literal["c", "perfetto"]
 class ProjectTarget:
     """A C project for a board, or for any board where ``device`` is None.
 
-    ``seed`` determines initial values and generated samples. ``learning_rate`` is None for the
-    optimizer's own; it follows ``rate_schedule`` over ``steps`` steps (None: constant).
+    ``seed`` determines initial values and generated samples. ``learning_rate``, ``momentum`` and
+    ``weight_decay`` are None for the optimizer's own; the rate follows ``rate_schedule`` over
+    ``steps`` steps (None: constant).
     """
 
     device: str | None
     seed: int
     learning_rate: float | None
     rate_schedule: RateSchedule | None
+    momentum: float | None
+    weight_decay: float | None
     steps: int
 
 
@@ -88,6 +89,8 @@ _OF_PROJECT: Mapping[str, object] = {
     "seed": 0,
     "learning_rate": None,
     "rate_schedule": None,
+    "momentum": None,
+    "weight_decay": None,
     "steps": None,
 }
 
@@ -110,6 +113,8 @@ def _target(namespace: Namespace) -> ProjectTarget | TraceTarget:
         namespace.seed,
         namespace.learning_rate,
         namespace.rate_schedule,
+        namespace.momentum,
+        namespace.weight_decay,
         namespace.steps or 1,
     )
 
@@ -150,13 +155,7 @@ def _add_options(parser: ArgumentParser) -> None:
         default=_OF_PROJECT["seed"],
         help="c: seed of initial values and generated samples (0)",
     )
-    parser.add_argument(
-        "--learning-rate",
-        type=positive,
-        metavar="RATE",
-        help=f"c: learning rate ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
-    )
-    add_rate_schedule(parser)
+    add_updates(parser, prefix="c: ")
     parser.add_argument(
         "--steps",
         type=count,
@@ -214,7 +213,7 @@ def _export_project(
     from devices.description import load_description
     from profiler.building.store_layout import expected_written_bytes
     from replay.export.directory import write_project
-    from replay.export.project import LearningRates, schedule_project
+    from replay.export.project import Updates, schedule_project
 
     description = None if target.device is None else load_description(target.device)
     profile = _profile(graph, options.results)
@@ -225,7 +224,13 @@ def _export_project(
         profile,
         description,
         target.seed,
-        LearningRates(target.learning_rate, target.rate_schedule, target.steps),
+        Updates(
+            target.learning_rate,
+            target.rate_schedule,
+            target.steps,
+            momentum=target.momentum,
+            weight_decay=target.weight_decay,
+        ),
     )
     plan, project = exported.plan, exported.project
     directory = options.out or options.results.exports / options.schedule.stem

@@ -10,15 +10,13 @@ from commands.arguments import (
     add_device,
     add_graph_beside,
     add_json,
-    add_rate_schedule,
     add_results,
+    add_updates,
     count,
-    fraction,
     positive,
     seed,
 )
 from devices.results import Results
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from networks.rates import RateSchedule
 
 
@@ -104,26 +102,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"
     )
-    parser.add_argument(
-        "--learning-rate",
-        type=positive,
-        metavar="RATE",
-        help=f"learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
-    )
-    add_rate_schedule(parser)
-    parser.add_argument(
-        "--momentum",
-        type=fraction,
-        metavar="X",
-        help=f"momentum of the optimizers momentum and nesterov ({MOMENTUM})",
-    )
-    parser.add_argument(
-        "--weight-decay",
-        type=fraction,
-        metavar="X",
-        help="decay of all trained parameters, as PyTorch's optimizers of the same names have it"
-        f" (0; of AdamW {WEIGHT_DECAY})",
-    )
+    add_updates(parser)
     parser.add_argument(
         "--steps-per-day",
         type=positive,

@@ -40,18 +40,22 @@ class ScheduleProject:
 
 
 @dataclass(frozen=True)
-class LearningRates:
-    """Learning rates of the example.
+class Updates:
+    """How the example updates parameters.
 
     Attributes:
-        highest: the highest; None for the optimizer's own.
-        course: how it changes over ``steps`` steps; None for the same rate in every step.
+        highest_rate: the highest learning rate; None for the optimizer's own.
+        course: how the rate changes over ``steps`` steps; None for the same in every step.
         steps: number of steps; later ones have the rate of the last.
+        momentum: the momentum of the velocity; None for the optimizer's own.
+        weight_decay: the decay of parameters; None for the optimizer's own.
     """
 
-    highest: float | None = None
+    highest_rate: float | None = None
     course: RateSchedule | None = None
     steps: int = 1
+    momentum: float | None = None
+    weight_decay: float | None = None
 
 
 def schedule_project(
@@ -61,7 +65,7 @@ def schedule_project(
     profile: DeviceProfile | None,
     description: DeviceDescription | None,
     seed: int,
-    rates: LearningRates,
+    updates: Updates,
 ) -> ScheduleProject:
     """Make the C project of a schedule.
 
@@ -72,15 +76,19 @@ def schedule_project(
         profile: the graph's profile; None where this computer does not have it.
         description: the board that the project is for; None for any board.
         seed: seed of initial values and samples.
-        rates: learning rates of the example.
+        updates: how the example updates parameters.
 
     Raises:
         InputError: the graph has no origin, is not from the profile, the kernels differ from the
-            profiled ones, or the board lacks the storage that the schedule needs.
+            profiled ones, the optimizer has no momentum, or the board lacks the storage that the
+            schedule needs.
         LoweringError: the schedule cannot be run on a board.
     """
-    step = training_step_of(graph)
-    step = step.updating_with(learning_rate=rates.highest)
+    step = training_step_of(graph).updating_with(
+        learning_rate=updates.highest_rate,
+        momentum=updates.momentum,
+        weight_decay=updates.weight_decay,
+    )
     assert graph.origin is not None
     origin = graph.origin
     workspace_bytes = planned_workspace(step, graph)
@@ -94,7 +102,7 @@ def schedule_project(
         plan,
         _storage(plan, description),
         workspace_bytes,
-        _training(step, seed, rates),
+        _training(step, seed, updates),
         _compilation(origin, profile, description),
         _provenance(origin, graph.energy_source, schedule, name, step.title),
     )
@@ -135,12 +143,12 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
     return description.storage
 
 
-def _training(step: TrainingStep, seed: int, rates: LearningRates) -> TrainingData:
+def _training(step: TrainingStep, seed: int, updates: Updates) -> TrainingData:
     batches = generated_batches(step, _BATCHES * step.batch, seed)
     return TrainingData(
         initial_values(step, seed),
         [batches.batch(index) for index in range(_BATCHES)],
-        () if rates.course is None else rates.course.rates(step.learning_rate, rates.steps),
+        () if updates.course is None else updates.course.rates(step.learning_rate, updates.steps),
     )
 
 

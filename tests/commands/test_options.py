@@ -181,6 +181,11 @@ def test_incompatible_options_are_usage_errors(
             ("export", *COMMANDS["export trace"], "--rate-schedule", "cosine"),
             "--rate-schedule is for --format c",
         ),
+        (("export", *COMMANDS["export trace"], "--momentum", "0"), "--momentum is for --format c"),
+        (
+            ("export", *COMMANDS["export trace"], "--weight-decay", "0"),
+            "--weight-decay is for --format c",
+        ),
     ],
 )
 def test_options_that_exclude_each_other_are_refused_before_anything_is_read(

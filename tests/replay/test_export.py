@@ -675,3 +675,14 @@ def test_a_course_of_the_learning_rate_needs_a_number_of_steps(
 ) -> None:
     assert export(digits, "--rate-schedule", "cosine", "--out", "none") == 2
     assert "--rate-schedule and --steps belong together" in capsys.readouterr().err
+
+
+def test_the_example_has_the_numbers_of_the_optimizer_that_were_given(
+    digits: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--learning-rate", "0.5", "--weight-decay", "0.25")
+    assert export(digits, *words, "--out", "numbers") == 0
+    plan = (digits.directory / "numbers" / "plan.c").read_text()
+    assert "learning_rate 0.5, weight_decay 0.25" in plan
+    assert export(digits, "--momentum", "0.5", "--out", "none") == 2
+    assert "the optimizer sgd has no momentum" in capsys.readouterr().err
