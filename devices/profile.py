@@ -538,6 +538,12 @@ class DeviceProfile(StrictModel):
         return {key: _of_any(own) for key, own in places.items()}
 
     @property
+    def stores_in_raw_flash(self) -> bool:
+        """Whether the storage is raw flash of a Linux board, which a schedule cannot page to."""
+        is_erased = self.storage is not None and self.storage.erase is not None
+        return is_erased and self.board.shares_ram is None  # microcontrollers state it
+
+    @property
     def refined(self) -> tuple[OperationCost, ...]:
         """Operations whose costs were also measured in context."""
         return tuple(operation for operation in self.operations if operation.in_context)

@@ -17,14 +17,22 @@ from solver.requests.subjects import SolveSubject
 def show_storage(console: Console, subject: SolveSubject, schedule: Schedule) -> dict[str, Any]:
     """State what a step writes, and how long the storage lasts if that is known, also as data.
 
-    If the board's storage has no room for the schedule, which no search considers, say so.
+    If the board's storage has no room for the schedule, or is raw flash of a Linux board, say so:
+    no search considers it.
     """
-    storage = None if subject.profile is None else subject.profile.storage
-    if storage is None or subject.step is None:
+    profile = subject.profile
+    storage = None if profile is None else profile.storage
+    if profile is None or storage is None or subject.step is None:
         return {}
     plan = plan_of_schedule(subject.step, subject.graph, schedule)
     if plan is None or not plan.pages:
         return {}
+    if profile.stores_in_raw_flash:
+        console.say(
+            "this schedule pages, and the board's storage is raw flash. On Linux schedules page to"
+            " files: it cannot run there. Describe storage.path on a file system, or solve without"
+            " paging (--no-paging)"
+        )
     data: dict[str, Any] = {"storage_bytes": store_layout(plan, storage).least_scratch_bytes}
     if storage.scratch_bytes is not None and storage.scratch_bytes < data["storage_bytes"]:
         console.say(

@@ -342,6 +342,23 @@ def test_a_schedule_that_its_boards_storage_has_no_room_for_is_told(
     assert ("it cannot run there" in capsys.readouterr().err) == (share == 0.99)
 
 
+@pytest.mark.parametrize(("shares_ram", "erases"), [(None, True), (None, False), (False, True)])
+def test_a_schedule_that_pages_to_raw_flash_of_a_linux_board_is_told(
+    shares_ram: bool | None, erases: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = bench(LINEAR)
+    assert profile.storage is not None
+    erased = {"erase": profile.storage.write, "erase_block_bytes": 1 << 17} if erases else {}
+    storage = profile.storage.model_copy(update=erased)
+    board = profile.board.model_copy(update={"shares_ram": shares_ram})
+    written(profile.changed(storage=storage, board=board))
+    words = ("--profile", "bench", "--ram-budget", "100%", *ANY_GAP)
+    assert run("solve", *words) == 0
+    assert "raw flash" not in capsys.readouterr().err
+    assert run("solve", *words, "--parameters-in", "storage") == 0
+    assert ("raw flash" in capsys.readouterr().err) == (erases and shares_ram is None)
+
+
 @pytest.mark.parametrize("states_endurance", [True, False])
 def test_the_life_of_the_storage_is_stated_if_its_endurance_is_known(
     states_endurance: bool, capsys: pytest.CaptureFixture[str]
