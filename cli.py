@@ -17,6 +17,7 @@ from commands.console import Console
 from commands.stopping import StopSignals
 from devices.documents.readable import with_short_words
 from devices.errors import Defect, ExitCode, JoulewrightError
+from devices.program import DEPENDENCIES, setup_words
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,6 +50,11 @@ def _run(argv: Sequence[str] | None) -> int:
         return ExitCode.INTERRUPTED
     except Defect:
         raise
+    except ModuleNotFoundError as error:
+        if error.name not in DEPENDENCIES:
+            raise
+        console.say(f"error: {sys.executable} lacks the package {error.name}: {setup_words()}")
+        return ExitCode.USAGE
     except JoulewrightError as error:
         console.say(f"error: {with_short_words(str(error))}")
         return error.exit_code

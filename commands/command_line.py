@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from commands.command import Call, Command
 from devices.documents.readable import with_short_words
-from devices.program import COMMAND
+from devices.program import NAME
 
 _SUMMARIES: Mapping[str, str] = {
     "profile": "measure a board",
@@ -56,7 +56,7 @@ def parse(argv: Sequence[str] | None = None) -> Call:
     # Only the named command is imported.
     named = next((word for word in words if word in _SUMMARIES), None)
     parser = _Parser(
-        prog=COMMAND,
+        prog=NAME,
         description="Measure what training costs on a board, and find the schedule of\n"
         "recomputation and paging that fits its RAM with provably least energy.",
         epilog=_EXIT_CODES,

@@ -24,24 +24,45 @@ _ROOT = Path(__file__).parents[1]
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, the request of a batch system, a closed terminal."""
 
-COMMAND = "cli.py" if (_ROOT / "pyproject.toml").is_file() else "joulewright"
-"""Command before a sub-command: ``cli.py`` in a checkout, ``joulewright`` if installed."""
+_IS_CHECKOUT = (_ROOT / "pyproject.toml").is_file()
 
+NAME = "cli.py" if _IS_CHECKOUT else "joulewright"
+"""Name of the program, for its usage."""
+
+_PYTHON = ".venv/bin/python" if (_ROOT / ".venv").exists() else "python"
+
+COMMAND = f"{_PYTHON} {NAME}" if _IS_CHECKOUT else NAME
+"""What to paste into a shell before a sub-command; in a checkout, from its directory."""
+
+DEPENDENCIES = frozenset({
+    "cffi", "cobs", "cryptography", "fabric", "highspy", "jinja2", "loky", "markupsafe",
+    "matplotlib", "mip", "numpy", "ortools", "pandas", "paramiko", "pyarrow", "pydantic",
+    "pydantic_core", "pyvisa", "pyvisa_py", "rich", "safetensors", "scipy", "serial", "tenacity",
+    "yaml",
+})  # fmt: skip
+"""Modules of the packages that this project always needs, as they are imported."""
 
 _GIT_S = 10.0
 
 
 def command_line(*words: object) -> str:
     """A command of this program to paste into a shell, whatever the words are."""
-    return shlex.join((COMMAND, *map(str, words)))
+    return " ".join((COMMAND, *(shlex.quote(str(word)) for word in words)))
+
+
+def setup_words() -> str:
+    """Sentence on how to get an environment that has the packages that this project needs."""
+    if _IS_CHECKOUT:
+        return f"run make setup in {_ROOT}, and there call .venv/bin/python {NAME}"
+    return f"install {NAME} again"
 
 
 @cache
 def program_version() -> str:
     """Version of this project: of the installed package, or of the checkout with its commit."""
-    if COMMAND == "joulewright":
+    if not _IS_CHECKOUT:
         try:
-            return version("joulewright")
+            return version(NAME)
         except PackageNotFoundError:
             return "unknown"
     stated: str = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from devices.program import DEPENDENCIES
 from tests.support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -129,6 +130,15 @@ def test_tests_and_benchmarks_import_only_declared_packages() -> None:
 )
 def test_an_undeclared_or_private_import_is_found(source: str, errors: list[str]) -> None:
     assert import_errors(imports(ast.parse(source)), RUNTIME) == errors
+
+
+def test_the_program_knows_the_modules_of_its_dependencies() -> None:
+    distributions = distributions_by_import()
+    owners = {name: {canonical(each) for each in distributions[name]} for name in DEPENDENCIES}
+    assert set().union(*owners.values()) == DIRECT
+    used = {name.split(".")[0] for path in modules(OWN) for _, name in imports_of(path)}
+    needed = {name for name in used if DIRECT & set(map(canonical, distributions.get(name, ())))}
+    assert needed <= DEPENDENCIES
 
 
 def test_every_declared_package_is_imported() -> None:

@@ -14,6 +14,7 @@ from commands.profile.summary import matmul_sentence
 from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
 from devices.profile import ComputeRates, Interval, MatmulComparison
+from devices.program import setup_words
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
@@ -397,7 +398,15 @@ def test_an_operating_system_error_that_names_a_file_is_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "error", ["Defect('wrong')", "RefereeError(3, 'wrong')", "ValueError('x')", "OSError('x')"]
+    "error",
+    [
+        "Defect('wrong')",
+        "RefereeError(3, 'wrong')",
+        "ValueError('x')",
+        "OSError('x')",
+        "ModuleNotFoundError('x', name='networks.models.gone')",
+        "ModuleNotFoundError('x', name='pydantic.gone')",
+    ],
 )
 def test_a_defect_keeps_its_traceback_and_exits_with_1(error: str) -> None:
     program = (
@@ -411,6 +420,13 @@ def test_a_defect_keeps_its_traceback_and_exits_with_1(error: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback")
+
+
+def test_without_its_packages_the_program_says_how_to_get_them() -> None:
+    words = [sys.executable, "-S", "cli.py", "devices"]  # no site, and so no packages
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == f"error: {sys.executable} lacks the package pydantic: {setup_words()}\n"
 
 
 def test_the_published_call_works_with_its_published_parameters() -> None:

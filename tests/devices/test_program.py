@@ -14,7 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.program import COMMAND, command_line, done_in_any_case, ended_in_any_case
+from devices.program import (
+    COMMAND,
+    command_line,
+    done_in_any_case,
+    ended_in_any_case,
+)
+from tests.support.paths import ROOT
 
 
 def killed(process: subprocess.Popen[bytes]) -> None:
@@ -86,4 +92,8 @@ def test_a_process_is_ended_with_its_context(begun: list[subprocess.Popen[bytes]
 
 @given(st.lists(st.text().filter(lambda word: "\0" not in word), max_size=4))
 def test_a_command_to_paste_has_the_words_that_it_was_made_of(words: list[str]) -> None:
-    assert shlex.split(command_line(*words)) == [COMMAND, *words]
+    assert shlex.split(command_line(*words)) == [*COMMAND.split(), *words]
+
+
+def test_a_command_of_a_checkout_runs_where_it_is_pasted() -> None:
+    assert subprocess.run(command_line("devices"), shell=True, cwd=ROOT, capture_output=True).stdout

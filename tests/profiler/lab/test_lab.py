@@ -19,6 +19,7 @@ from devices.description import DeviceDescription, SerialTransport, load_descrip
 from devices.documents.document import DocumentError
 from devices.errors import BoardUnreachable, BuildFailed
 from devices.firmware import EmulatedCard, Throttle
+from devices.program import COMMAND
 from profiler.building.programs import program_path, require_programs
 from profiler.lab import RunningBoard, bring_up, kept_boards, start, take_down
 from profiler.lab.directories import boards_directory
@@ -264,7 +265,7 @@ def test_a_kept_board_that_differs_is_unused_by_commands_and_renewed_by_up() -> 
     said: list[str] = []
     with start(changed, said.append) as own:
         assert own.pid != kept.pid
-    assert "restart it with: cli.py lab up --device emulated-m4f" in said[-2]
+    assert f"restart it with: {COMMAND} lab up --device emulated-m4f" in said[-2]
     assert kept.is_alive
     renewed = bring_up(changed, said.append)
     assert not kept.is_alive

@@ -26,6 +26,7 @@ from devices.errors import (
     MeasurementInvalid,
 )
 from devices.operation import OpSpec
+from devices.program import COMMAND
 from profiler.boards.base import RebootError
 from profiler.boards.serial import SerialBoard
 from profiler.building.firmware_image import FirmwareIdentity
@@ -389,7 +390,7 @@ def test_firmware_that_differs_from_the_description_is_refused_with_the_remedy(
     with pytest.raises(FirmwareMismatch) as refusal:
         bench.prepared()
     assert said in str(refusal.value)
-    assert "with: cli.py flash --device emulated-m4f" in str(refusal.value)
+    assert f"with: {COMMAND} flash --device emulated-m4f" in str(refusal.value)
 
 
 def test_the_command_that_flashes_names_the_file_that_describes_the_board(
