@@ -57,6 +57,16 @@ def setup_words() -> str:
     return f"install {NAME} again"
 
 
+def installing(*packages: str) -> str:
+    """Command that installs packages where this process finds them."""
+    return shlex.join((sys.executable, "-m", "pip", "install", *packages))
+
+
+def installing_extra(extra: str) -> str:
+    """Command that installs the packages of an extra of this project."""
+    return installing(f"{_ROOT if _IS_CHECKOUT else NAME}[{extra}]")
+
+
 @cache
 def program_version() -> str:
     """Version of this project: of the installed package, or of the checkout with its commit."""

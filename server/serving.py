@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from devices.errors import InputError
+from devices.program import installing_extra
 from server.limits import Limits
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def serve(
         from server.jobs import Jobs
     except ModuleNotFoundError as error:
         raise InputError(
-            f"the server needs the package {error.name}: python -m pip install joulewright[serve]"
+            f"the server needs the package {error.name}: {installing_extra('serve')}"
         ) from None
     listening = _listening(host, port)
     with (

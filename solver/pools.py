@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from devices.errors import EngineFailed, InputError
-from devices.program import STOPS, leave_stopping_to_parent, stops_put_off
+from devices.program import STOPS, installing, leave_stopping_to_parent, stops_put_off
 
 CLUSTER_LIMIT_S = 15.0
 """Longest wait for a Dask scheduler, and again for its first worker."""
@@ -264,7 +264,7 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
     except ImportError:
         raise PoolError(
             "a Dask cluster needs the package 'distributed', which is not installed:"
-            " pip install 'distributed>=2025.1'"
+            f" {installing('distributed>=2025.1')}"
         ) from None
     try:
         asyncio.run(_greet(scheduler))

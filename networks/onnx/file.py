@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.documents.regular import require_regular
+from devices.program import installing_extra
 from networks.exported.errors import ExportError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class OnnxFile:
             from onnx import ModelProto, TensorProto
         except ImportError:
             raise ExportError(
-                f"{path}: ONNX files need the package onnx: python -m pip install joulewright[onnx]"
+                f"{path}: ONNX files need the package onnx: {installing_extra('onnx')}"
             ) from None
         try:
             require_regular(path)

@@ -29,6 +29,7 @@ from devices.description import Transport
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import NvmlMeter
 from devices.profile import EnergySource, MeterRecord
+from devices.program import installing
 from profiler.meters import base
 from profiler.meters.base import BlockRecord, PowerTrace, Void
 from profiler.meters.polled import Poller, Reading
@@ -255,7 +256,7 @@ def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
         raise MeasurementInvalid(
-            "meter nvml needs NVIDIA's package: python -m pip install nvidia-ml-py"
+            f"meter nvml needs NVIDIA's package: {installing('nvidia-ml-py')}"
         ) from error
     try:
         nvml.nvmlInit()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import ScpiMeter
+from devices.program import installing
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading, polled_capture
 
@@ -53,7 +54,7 @@ class _Session:
         except ImportError as error:
             raise MeasurementInvalid(
                 f"{self}: PyVISA is not installed",
-                remedy="install it with: python -m pip install pyvisa pyvisa-py pyserial",
+                remedy=f"install it with: {installing('pyvisa', 'pyvisa-py', 'pyserial')}",
             ) from error
         meter = self.meter
         try:

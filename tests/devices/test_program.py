@@ -19,6 +19,7 @@ from devices.program import (
     command_line,
     done_in_any_case,
     ended_in_any_case,
+    installing_extra,
 )
 from tests.support.paths import ROOT
 
@@ -97,3 +98,9 @@ def test_a_command_to_paste_has_the_words_that_it_was_made_of(words: list[str]) 
 
 def test_a_command_of_a_checkout_runs_where_it_is_pasted() -> None:
     assert subprocess.run(command_line("devices"), shell=True, cwd=ROOT, capture_output=True).stdout
+
+
+def test_an_extra_is_installed_from_the_checkout_into_the_environment_in_use() -> None:
+    python, *words = shlex.split(installing_extra("serve"))
+    assert python == sys.executable
+    assert words == ["-m", "pip", "install", f"{ROOT}[serve]"]

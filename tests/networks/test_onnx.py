@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from devices.errors import Defect
+from devices.program import installing_extra
 from networks.exported.errors import ExportError
 from networks.models import ModelError, build_model
 from networks.training import TrainingStep
@@ -731,7 +732,7 @@ def test_without_the_package_a_sentence_names_it(
     saved(path, classifier())
     monkeypatch.setitem(sys.modules, "onnx", None)
     sentence = sentence_of(ExportError, lambda: build_model(str(path), loss="mse"))
-    assert sentence.endswith("need the package onnx: python -m pip install joulewright[onnx]")
+    assert sentence.endswith(f"need the package onnx: {installing_extra('onnx')}")
 
 
 # --- data in other files ----------------------------------------------------------------------

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from devices.program import installing_extra
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +39,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(
     assert cli.main(["serve", "--port", "0"]) == 2
     error = capsys.readouterr().err
     assert missing in error
-    assert "pip install joulewright[serve]" in error
+    assert installing_extra("serve") in error
 
 
 @pytest.mark.parametrize(

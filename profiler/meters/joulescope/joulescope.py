@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import GpioSync, JoulescopeMeter
+from devices.program import installing
 from profiler.meters.capture import Capture
 from profiler.meters.joulescope.streams import (
     Stream,
@@ -177,7 +178,7 @@ def open_joulescope(meter: JoulescopeMeter) -> JoulescopeInstrument:
         package = importlib.import_module("pyjoulescope_driver")
     except ImportError as error:
         raise MeasurementInvalid(
-            "meter joulescope needs Jetperch's driver: python -m pip install pyjoulescope_driver"
+            f"meter joulescope needs Jetperch's driver: {installing('pyjoulescope_driver')}"
         ) from error
     try:
         driver = package.Driver()

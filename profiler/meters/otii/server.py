@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import OtiiMeter
+from devices.program import installing
 
 if TYPE_CHECKING:
     from otii_tcp_client.arc import Arc
@@ -42,7 +43,7 @@ class OtiiServer:
             from otii_tcp_client.otii_connection import OtiiConnection
         except ImportError as error:
             raise MeasurementInvalid(
-                "meter otii needs Qoitech's package: python -m pip install otii-tcp-client"
+                f"meter otii needs Qoitech's package: {installing('otii-tcp-client')}"
             ) from error
         connection = OtiiConnection(*self._address)
         with self.answering("connect"):

@@ -363,7 +363,7 @@ def test_the_error_for_a_missing_package_gives_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyjoulescope_driver", None)
-    with pytest.raises(MeasurementInvalid, match="python -m pip install pyjoulescope_driver"):
+    with pytest.raises(MeasurementInvalid, match=" -m pip install pyjoulescope_driver"):
         open_joulescope(described())
 
 

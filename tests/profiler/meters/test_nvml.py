@@ -222,5 +222,5 @@ def test_the_error_for_a_missing_package_gives_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(MeasurementInvalid, match="python -m pip install nvidia-ml-py"):
+    with pytest.raises(MeasurementInvalid, match=" -m pip install nvidia-ml-py"):
         open_nvml(described(), LOCAL)

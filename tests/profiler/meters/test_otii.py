@@ -317,5 +317,5 @@ def test_the_error_for_a_missing_package_gives_the_install_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "otii_tcp_client.otii_connection", None)
-    with pytest.raises(MeasurementInvalid, match="python -m pip install otii-tcp-client"):
+    with pytest.raises(MeasurementInvalid, match=" -m pip install otii-tcp-client"):
         open_otii(described(1))
