@@ -92,15 +92,16 @@ def add_device(parser: ArgumentParser) -> None:
     )
 
 
-def add_storage_budget(parser: ArgumentParser) -> None:
-    """Add ``--storage-budget-mib``, the limit of what measuring may write to storage."""
+def add_storage_budget(parser: ArgumentParser, by: str) -> None:
+    """Add ``--storage-budget-mib``, the limit of what ``by`` writes to storage."""
     default = ProfileOptions.storage_budget_bytes >> 20
     parser.add_argument(
         "--storage-budget-mib",
         type=count,
         default=default,
         metavar="MIB",
-        help=f"most MiB written to storage by measuring ({default})",
+        help=f"most MiB written to storage by {by}, besides the values that these begin with"
+        f" ({default})",
     )
 
 
@@ -109,7 +110,7 @@ def add_network(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--batch",
         type=count,
-        help=f"samples in a step ({DEFAULT_BATCH}; a file mostly has its own number)",
+        help=f"samples in a step ({DEFAULT_BATCH}, or that of the file)",
     )
     parser.add_argument(
         "--optimizer",

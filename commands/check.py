@@ -86,7 +86,7 @@ def _add_options(parser: ArgumentParser) -> None:
         help="measure only as many operations as this allows, some of every kind, and watch no"
         " training step (all operations, and every step that the profile watched)",
     )
-    add_storage_budget(parser)
+    add_storage_budget(parser, "watched steps")
     parser.add_argument(
         "--dry-run",
         action="store_true",

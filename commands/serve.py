@@ -72,7 +72,7 @@ def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default=_HOST,
-        help=f"address to listen at; other computers reach only other ones than this ({_HOST})",
+        help=f"address to listen at ({_HOST}, which other computers cannot reach)",
     )
     parser.add_argument(
         "--port", type=_port, default=_PORT, help=f"port; 0 for a free one ({_PORT})"

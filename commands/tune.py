@@ -130,7 +130,7 @@ def _add_options(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"limit of each search ({_TIME_LIMIT_S:g})",
     )
-    add_storage_budget(parser)
+    add_storage_budget(parser, "watched steps before the first round")
     parser.add_argument(
         "--dry-run",
         action="store_true",

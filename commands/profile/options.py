@@ -209,7 +209,7 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-storage", action="store_true", help="do not measure storage; write nothing to it"
     )
-    add_storage_budget(parser)
+    add_storage_budget(parser, "transfers, and as many again by watched steps")
     parser.add_argument(
         "--overwrite-raw-flash",
         action="store_true",
