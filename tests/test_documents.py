@@ -66,6 +66,21 @@ def test_commands_of_the_pages_are_understood(page: str, words: str) -> None:
     parse(shlex.split(words, comments=True))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_schedules_of_a_page_are_files_that_it_has_written(page: Path) -> None:
+    """The name that ``solve`` gives by itself depends on the form of the step that wins."""
+    written: set[str] = set()
+    for name, line in _commands():
+        if name != str(page.relative_to(ROOT)):
+            continue
+        words = shlex.split(line, comments=True)
+        if words[0] == "solve" and "--out" in words:
+            written.add(words[words.index("--out") + 1])
+        if words[0] in ("run", "export"):
+            schedule = words[words.index("--schedule") + 1]
+            assert schedule in written or schedule.endswith("/SCHEDULE.json"), line
+
+
 def test_the_readme_is_read_in_one_sitting() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
