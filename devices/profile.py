@@ -214,14 +214,17 @@ class StepCosts(StrictModel):
     """Costs of a network's ops in their places of its training step, from watched steps.
 
     Joules are seconds × a ``power``, as for :class:`ContextCost`. ``correlation`` is the mean
-    correlation of two ops' deviations from one sitting to another. ``packed`` are tensors that are
-    shorter without their zeros; none on boards that do not pack.
+    correlation of two ops' deviations in seconds from one sitting to another.
+    ``energy_correlation`` is that of the errors of their joules; absent where the power has no
+    factor of the sittings, and in profiles of earlier releases: it is taken to be the same then.
+    ``packed`` are tensors that are shorter without their zeros; none on boards that do not pack.
     """
 
     network: ProfiledNetwork
     sittings: tuple[Sitting, ...]
     power: PowerInContext | None = None
     correlation: Fraction
+    energy_correlation: Fraction | None = None
     places: tuple[PlaceCost, ...]
     packed: tuple[PackedTensor, ...] = ()
 

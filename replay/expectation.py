@@ -3,8 +3,9 @@
 Intervals of a sum follow the GUM (JCGM 100:2008). Actions that share one measured figure share its
 error, so that within a cost key half widths add up (5.2.2, coefficients of 1). Different keys have
 the graph's ``error_correlation`` ρ: with half widths h, that of the sum is √((1 - ρ) Σh² + ρ (Σh)²)
-(5.2.2). A graph that states none takes them for independent: they add in quadrature (5.1.2). All
-page-outs share one fitted law, and all page-ins another. Where transfers run beside ops, the step's
+(5.2.2); for joules, ρ is its ``energy_error_correlation`` if it states one. A graph that states
+none takes them for independent: they add in quadrature (5.1.2). All page-outs share one fitted law,
+and all page-ins another. Where transfers run beside ops, the step's
 time is not a sum; the contribution of a key is then the difference to the step's time with that
 key's costs at an end of their intervals (5.1.3, note 2).
 """
@@ -59,7 +60,7 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
         graph=graph.name,
         energy_source=graph.energy_source,
         time_s=_total_time(graph, schedule, played, actions),
-        energy_j=_sum(graph, played.energy_j, actions, [action.energy_j for action in actions]),
+        energy_j=_total_energy(graph, played, actions),
         waited_s=math.fsum(moment.waited_s for moment in played.moments),
         budget_bytes=schedule.budget.ram_bytes,
         peak_bytes=played.peak_bytes,
@@ -149,7 +150,7 @@ def _interval(figure: float, ends: Ends | None) -> Interval:
 
 
 def _sum(
-    graph: CostedGraph,
+    correlation: float | None,
     total: float,
     actions: Sequence[ExpectedAction],
     parts: Sequence[Interval],
@@ -159,14 +160,14 @@ def _sum(
     for action, part in zip(actions, parts, strict=True):
         below[action.cost_key] = below.get(action.cost_key, 0.0) + part.median - part.low
         above[action.cost_key] = above.get(action.cost_key, 0.0) + part.high - part.median
-    return _added(graph, total, list(below.values()), list(above.values()))
+    return _added(correlation, total, list(below.values()), list(above.values()))
 
 
 def _added(
-    graph: CostedGraph, total: float, below: Sequence[float], above: Sequence[float]
+    correlation: float | None, total: float, below: Sequence[float], above: Sequence[float]
 ) -> Interval:
     """The total, with the half widths of its keys added up as their errors correlate."""
-    common = graph.error_correlation or 0.0
+    common = correlation or 0.0
 
     def half(widths: Sequence[float]) -> float:
         apart, together = math.hypot(*widths), math.fsum(widths)
@@ -175,11 +176,20 @@ def _added(
     return Interval(median=total, low=max(0.0, total - half(below)), high=total + half(above))
 
 
+def _total_energy(
+    graph: CostedGraph, played: Replay, actions: Sequence[ExpectedAction]
+) -> Interval:
+    stated = graph.energy_error_correlation
+    correlation = graph.error_correlation if stated is None else stated
+    return _sum(correlation, played.energy_j, actions, [action.energy_j for action in actions])
+
+
 def _total_time(
     graph: CostedGraph, schedule: Schedule, played: Replay, actions: Sequence[ExpectedAction]
 ) -> Interval:
     if not any(action.asynchronous for action in actions):
-        return _sum(graph, played.time_s, actions, [action.time_s for action in actions])
+        times_s = [action.time_s for action in actions]
+        return _sum(graph.error_correlation, played.time_s, actions, times_s)
     keys = sorted({a.cost_key for a in actions if a.time_s.low < a.time_s.high})
     below, above = [], []
     for key in keys:
@@ -189,7 +199,7 @@ def _total_time(
         )
         below.append(max(0.0, played.time_s - low_s))
         above.append(max(0.0, high_s - played.time_s))
-    return _added(graph, played.time_s, below, above)
+    return _added(graph.error_correlation, played.time_s, below, above)
 
 
 def _at_end(graph: CostedGraph, key: str, end: int) -> CostedGraph:

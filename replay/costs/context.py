@@ -11,14 +11,15 @@ recomputes it), of which the median over the steps: what executions of an op cos
 their time in a step. Transfers have a law of their own, by size; steps give one factor for all
 page-ins, and one for all page-outs.
 
-Joules are seconds × the power of the op within the step (:mod:`replay.costs.power`).
+Joules are seconds × the power of the op within the step (:mod:`replay.costs.power`). All ops share
+the factor of this power, and so its error.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
@@ -158,11 +159,15 @@ def step_costs(
                 sittings_s=tuple(own),
             )
         )
+    correlation = _correlation(values, 0.0 if before is None else before.correlation)
     return StepCosts(
         network=network,
         sittings=records,
         power=power,
-        correlation=_correlation(values, 0.0 if before is None else before.correlation),
+        correlation=correlation,
+        energy_correlation=None
+        if in_steps is None or power != "scaled to the steps"
+        else _energy_correlation(places, correlation, in_steps),
         places=tuple(places),
         packed=packed or (() if before is None else before.packed),
     )
@@ -234,3 +239,30 @@ def _correlation(values: Sequence[Sequence[float]], known: float) -> float:
         return 0.0
     total = float(table.sum(axis=0).var(ddof=1))
     return min(1.0, max(0.0, (total - apart) / (together - apart)))
+
+
+def _energy_correlation(places: Sequence[PlaceCost], correlation: float, factor: Interval) -> float:
+    """Mean correlation of the errors of two ops' joules, weighted by their widths.
+
+    Joules are seconds × an op's own power × a factor that is the same for all ops. The covariance
+    of two ops' joules is that of their common inputs (GUM, JCGM 100:2008, F.1.2.3): of the seconds
+    with their ``correlation``, and of the factor with 1. Errors of own powers are independent.
+    """
+    known = [(place.energy_j, place.time_s) for place in places if place.energy_j is not None]
+    energies_j = _over_pairs(energy_j.high - energy_j.low for energy_j, _ in known)
+    times_j = _over_pairs(energy_j.median * _width(time_s) for energy_j, time_s in known)
+    factors_j = _over_pairs(energy_j.median * _width(factor) for energy_j, _ in known)
+    if energies_j <= 0:
+        return correlation
+    return min(1.0, max(0.0, (correlation * times_j + factors_j) / energies_j))
+
+
+def _width(interval: Interval) -> float:
+    """Width of an interval relative to its median."""
+    return (interval.high - interval.low) / interval.median if interval.median else 0.0
+
+
+def _over_pairs(widths: Iterable[float]) -> float:
+    """Sum of the products of any two different ones of the widths."""
+    values = list(widths)
+    return math.fsum(values) ** 2 - math.fsum(width * width for width in values)

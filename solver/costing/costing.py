@@ -279,6 +279,7 @@ def _costed(
                 }
             )
         )
+    of_times, of_energies = _correlations(profile, ops, predictions > 0)
     sizes = {(tensor.bytes, tensor.stretches) for tensor in step.tensors}
     page_costs = {size: _page_costs(profile.storage, *size) for size in sizes}
     if step.parameters_in == "storage" and not all(page_costs.values()):
@@ -302,7 +303,8 @@ def _costed(
         origin=_origin(step, profile),
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
-        error_correlation=_correlation(profile, ops, predictions > 0),
+        error_correlation=of_times,
+        energy_error_correlation=None if of_energies == of_times else of_energies,
         notes=tuple(_notes(step, profile, len(packed), predictions, in_context)),
         ops=tuple(ops),
         tensors=tuple(tensors),
@@ -356,20 +358,23 @@ def _in_place(profile: DeviceProfile, op: str, cost: _Cost) -> _Cost:
 _PREDICTED_TOGETHER = 0.1
 
 
-def _correlation(profile: DeviceProfile, ops: Sequence[Op], predicted: bool) -> float | None:
-    """Largest correlation that a watched step states, if an op has its costs from one.
+def _correlations(
+    profile: DeviceProfile, ops: Sequence[Op], predicted: bool
+) -> tuple[float | None, float | None]:
+    """Largest correlations of times and of energies that a watched step states.
 
-    It is not less than that of predicted operations, if there are any.
+    Only steps that an op has its costs from count. A correlation is not less than that of predicted
+    operations, if there are any.
     """
     keys = {op.cost_key for op in ops}
-    found = [
-        step.correlation
-        for step in profile.step_costs
-        if any(place.key in keys for place in step.places)
+    steps = [step for step in profile.step_costs if any(place.key in keys for place in step.places)]
+    least = [_PREDICTED_TOGETHER] if predicted else []
+    of_times = [step.correlation for step in steps]
+    of_energies = [
+        step.correlation if step.energy_correlation is None else step.energy_correlation
+        for step in steps
     ]
-    if predicted:
-        found.append(_PREDICTED_TOGETHER)
-    return max(found, default=None)
+    return max(of_times + least, default=None), max(of_energies + least, default=None)
 
 
 def _ends(interval: Interval) -> tuple[float, float] | None:

@@ -156,6 +156,7 @@ class CostedGraph(StrictModel):
             one at a time.
         error_correlation: Mean correlation of the errors of two ops' costs; absent if they are
             taken for independent.
+        energy_error_correlation: That of the errors of their joules; absent if it is the same.
         unconstrained_peak_bytes: Informative only; this project recomputes it.
         floor_bytes: Informative only; this project recomputes it.
         notes: Remarks on the costs.
@@ -169,6 +170,7 @@ class CostedGraph(StrictModel):
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False
     error_correlation: Fraction | None = None
+    energy_error_correlation: Fraction | None = None
     unconstrained_peak_bytes: Size | None = None
     floor_bytes: Size | None = None
     notes: tuple[str, ...] = ()

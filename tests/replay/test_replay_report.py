@@ -119,6 +119,14 @@ def test_errors_of_different_costs_add_as_the_graph_says_that_they_correlate(
         assert total.high == pytest.approx(2.0 + half_width)
 
 
+def test_joules_can_correlate_more_than_times() -> None:
+    stated = {"error_correlation": 0.0, "energy_error_correlation": 1.0}
+    problem = _two_ops(same_key=False).model_copy(update=stated)
+    expected = expected_step(problem, scheduled(problem, [Compute(op="f"), Compute(op="g")]))
+    assert expected.time_s.high == pytest.approx(2.5)
+    assert expected.energy_j.high == pytest.approx(2.7)
+
+
 def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
     """An asynchronous page-out of 3 s (2 s to 5 s) beside an op; the step waits for its end."""
     problem = graph(

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
-from devices.profile import DeviceProfile, ProfiledNetwork, Sitting, StepCosts
+from devices.profile import (
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    ProfiledNetwork,
+    Sitting,
+    StepCosts,
+)
 from devices.quantities import Slices
 from devices.replay import MeasuredStep, Span
 from networks.models import build_model
@@ -23,10 +30,13 @@ from replay.costs.context import (
     step_costs,
     with_step_costs,
 )
+from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from solver.costing.costing import cost_graph
 from solver.problem.graph import CostedGraph, Op, Tensor
+from solver.problem.schedule import Compute as ComputeOp
 from tests.support.graphs.profiles import made_up_profile
+from tests.support.onboard.replays import scheduled
 
 RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
 NETWORK = ProfiledNetwork(model="chain", batch=1, optimizer="sgd")
@@ -257,6 +267,72 @@ def test_the_power_of_a_step_differs_from_sitting_to_sitting() -> None:
         power_w = factors[6] * alone.energy_j.median / alone.time_s.median
         held.append(place.energy_j.low <= 1e-3 * power_w <= place.energy_j.high)
     assert np.mean(held) >= 0.93
+
+
+@pytest.mark.parametrize("common", [0.0, 0.9])
+def test_the_energy_of_a_step_holds_where_its_power_differs_between_sittings(common: float) -> None:
+    """The factor of the power is common to all ops of a sitting, whether their seconds are or not.
+
+    Seconds differ by 2 %, the factor by 4 %; the operations' own powers are exact.
+    """
+    step = build_model("digits", 1, "sgd")
+    board = made_up_profile(list(step.costed_specs), "measured")
+    exact = [exactly(operation) for operation in board.operations]
+    board = board.changed(operations=exact)
+    own = {each.op: (each.cold.time_s.median, each.cold.energy_j) for each in exact}
+    names = [op.name for op in step.ops]
+    base_s = np.array([own[step.cost_keys[name]][0] for name in names])
+    base_j = np.array([joules.median for name in names if (joules := own[step.cost_keys[name]][1])])
+    network = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
+    held = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        factors = np.exp(0.04 * rng.standard_normal(10))
+        apart = math.sqrt(1 - common) * rng.standard_normal((10, len(names)))
+        shares = np.exp(0.02 * (math.sqrt(common) * rng.standard_normal((10, 1)) + apart))
+        sittings = [
+            sitting(dict(zip(names, (base_s * share).tolist(), strict=True)), float(factor))
+            for share, factor in zip(shares[:9], factors[:9], strict=True)
+        ]
+        costs = step_costs(board, network, step.cost_keys, sittings)
+        problem = cost_graph(step, with_step_costs(board, costs)).graph
+        computed = scheduled(problem, [ComputeOp(op=name) for name in problem.order])
+        energy_j = expected_step(problem, computed).energy_j
+        held.append(energy_j.low <= factors[9] * float(base_j @ shares[9]) <= energy_j.high)
+    assert np.mean(held) >= 0.9
+
+
+def exactly(operation: OperationCost) -> OperationCost:
+    """The operation with exact costs."""
+    time_s, energy_j = operation.cold.time_s, operation.cold.energy_j
+    assert energy_j is not None
+    exact = {
+        "time_s": Interval.exact(time_s.median),
+        "energy_j": Interval.exact(energy_j.median),
+    }
+    return operation.model_copy(update={"cold": operation.cold.model_copy(update=exact)})
+
+
+def test_errors_of_own_powers_are_not_common_to_ops() -> None:
+    """With the same errors of seconds and of the factor, wider powers of ops correlate less."""
+    sittings = [
+        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 2e-6 * n}, 0.8 + 0.01 * (n % 3 - 1))
+        for n in range(6)
+    ]
+    keys = {"f": RELU.key, "g": ADD.key}
+    board = made_up_profile([RELU, ADD], "measured")
+    exact = board.changed(operations=[exactly(operation) for operation in board.operations])
+    unsure = step_costs(board, NETWORK, keys, sittings).energy_correlation
+    sure = step_costs(exact, NETWORK, keys, sittings).energy_correlation
+    assert unsure is not None
+    assert sure is not None
+    assert 0.1 < unsure < 0.8 * sure < 0.8
+
+
+def test_joules_without_a_factor_of_the_sittings_correlate_as_seconds_do() -> None:
+    drawn = simulated(0, 6, common=0.5)
+    for board in (made_up_profile([RELU], "estimated"), made_up_profile([RELU], "measured")):
+        assert costs_of(drawn, board).energy_correlation is None
 
 
 def test_earlier_sittings_keep_their_power() -> None:

@@ -163,6 +163,17 @@ def test_an_op_costs_what_was_measured_in_its_place(step: TrainingStep) -> None:
     assert first.spec in result.in_context
 
 
+@pytest.mark.parametrize("of_energies", [None, 0.5, 0.9, 0.2])
+def test_a_graph_states_the_correlation_of_joules_that_a_watched_step_has(
+    step: TrainingStep, of_energies: float | None
+) -> None:
+    board = watched(profile(step.distinct_specs), place(step.ops[0], 1.0))
+    costs = board.step_costs[0].model_copy(update={"energy_correlation": of_energies})
+    found = cost_graph(step, board.changed(step_costs=(costs,))).graph
+    assert found.error_correlation == 0.5
+    assert found.energy_error_correlation == (None if of_energies == 0.5 else of_energies)
+
+
 def test_an_op_in_another_place_costs_what_any_place_did(step: TrainingStep) -> None:
     alike = ([op for op in step.ops if op.spec == spec] for spec in step.distinct_specs)
     first, second, third, *_ = next(ops for ops in alike if len(ops) >= 3)
