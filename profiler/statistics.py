@@ -10,7 +10,12 @@ The later value is predicted on a logarithmic scale, as Student did: mean ± t �
 the next of n + 1 values of a normal distribution with the stated probability, exactly. With few
 sittings s is uncertain and t large. Figures that were measured alike have similar spreads, so that
 each s² is moderated by those of all figures together (Smyth 2004, *Linear models and empirical
-Bayes methods*, section 6): the spreads' own spread says by how much.
+Bayes methods*, section 6): the spreads' own spread says by how much. What sittings change for all
+figures at once is seen only once per sitting, however many figures there are. Two sample variances
+of a bivariate normal distribution with correlation ρ have the correlation ρ², so that by
+Satterthwaite (1946, *An approximate distribution of estimates of variance components*) the mean
+variance of n figures has n / (1 + (n - 1) ρ²) times the degrees of freedom of one. No moderated
+spread has more.
 
 Measurements have longer tails than a normal distribution. Each sitting is therefore left out in
 turn and predicted from the others, for all figures; if their intervals hold less than 95 % of what
@@ -154,7 +159,8 @@ def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[tuple[float, fl
     """Half widths on the logarithmic scale, 0 where no spread is known, and degrees of freedom."""
     from scipy.special import stdtrit
 
-    variances, freedoms = _moderated([_spread(sample) for sample in samples])
+    spreads = [_spread(sample) for sample in samples]
+    variances, freedoms = _moderated(spreads, _correlation(samples))
     return [
         (
             float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
@@ -165,6 +171,23 @@ def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[tuple[float, fl
         )
         for sample, variance, freedom in zip(samples, variances, freedoms, strict=True)
     ]
+
+
+def _correlation(samples: Sequence[NDArray[np.float64]]) -> float:
+    """Mean correlation of two figures' logarithms over sittings, of those with most values.
+
+    It is that of the figures in units of their spreads: the variance of the sum of n such figures
+    is n + n (n - 1) ρ.
+    """
+    known = [sample for sample in samples if _spread(sample)[0] > 0]
+    most = max(map(len, known), default=0)
+    logs = np.log([sample for sample in known if len(sample) == most])
+    count = len(logs)
+    if count < 2:
+        return 0.0
+    deviations = logs - logs.mean(axis=1, keepdims=True)
+    total = float((deviations / logs.std(axis=1, ddof=1, keepdims=True)).sum(axis=0).var(ddof=1))
+    return min(1.0, max(0.0, (total / count - 1) / (count - 1)))
 
 
 def _widening(samples: Sequence[NDArray[np.float64]]) -> float:
@@ -200,11 +223,14 @@ def _later(sample: NDArray[np.float64], half: float, freedom: float) -> Interval
     )
 
 
-def _moderated(spreads: Sequence[tuple[float, int]]) -> tuple[list[float], list[float]]:
+def _moderated(
+    spreads: Sequence[tuple[float, int]], correlation: float
+) -> tuple[list[float], list[float]]:
     """Variances and degrees of freedom, each moderated by all.
 
     Args:
         spreads: Variance of each figure and its degrees of freedom, 0 where it has none.
+        correlation: Mean correlation of two figures.
     """
     known = [(variance, freedom) for variance, freedom in spreads if freedom > 0]
     typical = float(np.median([variance for variance, _ in known])) if known else 0.0
@@ -221,13 +247,13 @@ def _moderated(spreads: Sequence[tuple[float, int]]) -> tuple[list[float], list[
     prior = math.exp(
         float(logs.mean()) + float(digamma(prior_freedom / 2)) - math.log(prior_freedom / 2)
     )
-    pooled = 2 * float(halves.sum())
+    pooled = 2 * float(halves.sum()) / (1 + (len(known) - 1) * correlation**2)
     return (
         [
             (prior_freedom * prior + freedom * variance) / (prior_freedom + freedom)
             for variance, freedom in spreads
         ],
-        [min(prior_freedom + freedom, pooled) for _, freedom in spreads],
+        [max(float(freedom), min(prior_freedom + freedom, pooled)) for _, freedom in spreads],
     )
 
 
