@@ -160,8 +160,8 @@ class MeasuredReplay:
     """All measurements of a replay that its report uses.
 
     ``memory`` is None on boards without processes, ``power`` if no meter took samples,
-    ``energy_source`` without a meter and a nominal power, ``together`` if steps have energies of
-    their own, or none.
+    ``energy_source`` without a meter and a nominal power, ``together`` if most steps have energies
+    of their own, or steps together have none.
     """
 
     board: BoardIdentity
@@ -407,7 +407,7 @@ class ReplayReport(StrictModel):
     earlier versions do not state it. ``predicted_energy_source`` is the profile's,
     ``measured_energy_source`` the replay's (on an emulated board, seconds are emulated too).
     ``energy_j`` is absent if no step has an energy; it is that of ``energy_steps`` steps together
-    if no single one is long enough for the meter. ``activity_energies`` are those of single
+    if too few are long enough for the meter. ``activity_energies`` are those of single
     operations, absent if the meter cannot give them. ``held_out`` is absent if nothing was
     evaluated. ``limits`` are sentences on what the figures do not cover.
     """

@@ -14,7 +14,7 @@ from replay.energy.activities import activity_energies
 from replay.energy.regression import NotSeparable
 from replay.energy.together import steps_together
 from replay.expectation import expected_step
-from replay.reporting.report import ReportHead, replay_report
+from replay.reporting.report import ReportHead, have_energies, replay_report
 from replay.reporting.timing import ScheduledActions
 from replay.running.measured import ReplayRecord
 from replay.runs import (
@@ -150,9 +150,10 @@ def _limits(subject: Subject, replayed: Replayed) -> Iterator[str]:
 
 
 def _together(timed: ReplayRecord, notes: list[str]) -> StepsTogether | None:
-    """Energy of the steps together, if none has one of its own; a note says that, or why not."""
+    """Energy of steps together, if too few have one of their own; a note says so, or why not."""
+    energies_j = [step.energy_j for step in timed.sound_steps]
     has_meter = not isinstance(timed.readings, Void | None)
-    if not has_meter or any(step.energy_j is not None for step in timed.sound_steps):
+    if not has_meter or have_energies(energies_j):
         return None
     try:
         together = steps_together(timed)
@@ -160,8 +161,8 @@ def _together(timed: ReplayRecord, notes: list[str]) -> StepsTogether | None:
         notes.append(f"the energy of the steps together is unknown: {reason}")
         return None
     notes.append(
-        f"the energy of a step is the mean of {together.steps} steps together: one step is too"
-        " short for the meter"
+        f"the energy of a step is the mean of {together.steps} steps together:"
+        f" {energies_j.count(None)} of {len(energies_j)} steps have none of their own"
     )
     return together
 

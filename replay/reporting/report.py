@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +35,9 @@ from replay.reporting.timing import ScheduledActions, WatchedStep
 from replay.reporting.traffic import storage_use
 
 _SEED = 1
+
+# Least share of the steps that have an energy, where it counts as that of all steps.
+_MOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,10 @@ def replay_report(
             " times of single ops are unknown",
             remedy="run it again",
         )
-    times_s, energies_j = _totals(measured.steps, watched)
+    totals = _totals(measured.steps, watched)
+    times_s = [step_s for step_s, _ in totals]
     together = measured.together
-    if energies_j:
-        energy_j: Interval | None = _median(energies_j)
-    else:
-        energy_j = None if together is None else together.energy_j
+    energy_j = _energy(totals) if together is None else together.energy_j
     time_s = Comparison.of(expected.time_s, _median(times_s))
     other = _other_times(expected, scheduled, watched)
 
@@ -113,7 +115,7 @@ def replay_report(
         watched_steps=len(watched),
         time_s=time_s,
         energy_j=None if energy_j is None else Comparison.of(expected.energy_j, energy_j),
-        energy_steps=None if energies_j or together is None else together.steps,
+        energy_steps=None if together is None else together.steps,
         memory=MemoryUse(
             budget_bytes=expected.budget_bytes,
             peak_bytes=expected.peak_bytes,
@@ -131,8 +133,16 @@ def replay_report(
             board_word(measured.energy_source),
         ),
         power=measured.power,
-        limits=tuple(_limits(measured, time_s, watched, energy_j)),
+        limits=tuple(_limits(measured, time_s, watched, totals)),
     )
+
+
+def have_energies(energies_j: Sequence[float | None]) -> bool:
+    """Whether so many steps have an energy that they stand for all.
+
+    Where only some steps last long enough for the meter, those that have an energy are the longest.
+    """
+    return sum(energy_j is not None for energy_j in energies_j) >= _MOST * len(energies_j)
 
 
 def value_check(
@@ -184,22 +194,33 @@ def value_check(
 
 def _totals(
     steps: Sequence[MeasuredStep], watched: Sequence[WatchedStep]
-) -> tuple[list[float], list[float]]:
-    """Seconds and joules of every step that counts.
+) -> list[tuple[float, float | None]]:
+    """Seconds and joules, if known, of every step that counts.
 
     Watched steps count only where all steps were watched, and without the share of time that
     checksums took, since these are not part of training.
     """
     plain = [step for step in steps if not step.spans]
     if plain:
-        energies = [step.energy_j for step in plain if step.energy_j is not None]
-        return [step.time_s for step in plain], energies
-    energies = [
-        step.energy_j * seen.training_share
+        return [(step.time_s, step.energy_j) for step in plain]
+    return [
+        (
+            seen.training_s,
+            None if step.energy_j is None else step.energy_j * seen.training_share,
+        )
         for step, seen in zip(steps, watched, strict=True)
-        if step.energy_j is not None
     ]
-    return [seen.training_s for seen in watched], energies
+
+
+def _energy(totals: Sequence[tuple[float, float | None]]) -> Interval | None:
+    """Joules of a step; if only some steps have any, those are scaled to the median time of all."""
+    known = [(step_s, joules) for step_s, joules in totals if joules is not None]
+    if not known:
+        return None
+    if have_energies([joules for _, joules in totals]):
+        return _median(joules for _, joules in known)
+    typical_s = statistics.median(step_s for step_s, _ in totals)
+    return _median(joules / step_s * typical_s for step_s, joules in known if step_s > 0)
 
 
 def _median(values: Iterable[float]) -> Interval:
@@ -340,7 +361,7 @@ def _limits(
     measured: MeasuredReplay,
     time_s: Comparison,
     watched: Sequence[WatchedStep],
-    energy_j: Interval | None,
+    totals: Sequence[tuple[float, float | None]],
 ) -> Iterator[str]:
     if all(step.spans for step in measured.steps):
         yield "every step was watched; the time of checksums is left out of the step's time"
@@ -352,5 +373,12 @@ def _limits(
                 " unwatched ones: times of single actions are those of watched steps, the step's"
                 " time is that of unwatched ones"
             )
-    if energy_j is None:
+    energies_j = [joules for _, joules in totals]
+    metered = sum(joules is not None for joules in energies_j)
+    if measured.together is None and not metered:
         yield "no step has an energy: the board has no meter, or a step is too short for its meter"
+    elif measured.together is None and not have_energies(energies_j):
+        yield (
+            f"the energy of a step is that of the {metered} of {len(totals)} steps that have one,"
+            " scaled to the median time of all"
+        )

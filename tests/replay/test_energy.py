@@ -13,17 +13,26 @@ from commands.console import Console
 from commands.run.summary import summarise
 from devices.plan import ExecutionPlan
 from devices.profile import Interval
-from devices.replay import ActivityEnergies, ActivityEnergy
+from devices.replay import ActivityEnergies, ActivityEnergy, MeasuredStep, ReplayReport
 from profiler.boards.plan_data import NO_DATA
 from profiler.meters.readings import Readings, Response
 from replay.energy.activities import stacked, usable_readings
 from replay.energy.regression import NotSeparable, separate
 from replay.expectation import expected_step
 from replay.reporting.figures import remade_report
-from replay.running.measured import replay_record
+from replay.run_report import run_report
+from replay.running.measured import ReplayRecord, replay_record
 from replay.running.records import parse_replay
 from replay.running.script import Script
-from tests.support.onboard.replays import measured_step, paged_chain, report_of
+from replay.runs import Replayed
+from tests.support.onboard.replays import (
+    SD_CARD,
+    measured_replay,
+    measured_step,
+    paged_chain,
+    plan_of,
+    report_of,
+)
 
 
 @pytest.mark.slow
@@ -187,3 +196,92 @@ def test_a_meter_that_does_not_say_what_a_reading_is_has_no_energies_of_operatio
     for readings, reason in ((silent, "add integration_s to it"), (None, "has no meter")):
         with pytest.raises(NotSeparable, match=reason):
             usable_readings(replace(run, readings=readings))
+
+
+# --- a step ---------------------------------------------------------------------------------------
+
+POWER_W, SHORT_S, LONG_S, BETWEEN_S = 3.0, 0.085, 0.150, 1e-3
+
+
+def quiet_run(
+    plan: ExecutionPlan, steps: list[MeasuredStep], readings: Readings | None = None
+) -> ReplayRecord:
+    """A run of undisturbed steps, a millisecond after each other."""
+    ends_s = np.cumsum([step.time_s + BETWEEN_S for step in steps])
+    windows_ns = tuple(
+        (round((end_s - BETWEEN_S - step.time_s) * 1e9), round((end_s - BETWEEN_S) * 1e9))
+        for end_s, step in zip(ends_s.tolist(), steps, strict=True)
+    )
+    return ReplayRecord(
+        plan=plan,
+        steps=tuple(steps),
+        elapsed_s=tuple(step.time_s for step in steps),
+        disturbed={},
+        unmetered={},
+        counters=None,
+        memory=None,
+        power=None,
+        losses=(),
+        values={},
+        readings=readings,
+        windows_ns=windows_ns,
+    )
+
+
+def run_of_short_steps(metered: int, response: Response | None) -> ReplayReport:
+    """Report of 19 steps of 85 ms and one of 150 ms; the last ``metered`` have an energy."""
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    plan = plan_of(problem, expected)
+    steps = [
+        MeasuredStep(time_s, POWER_W * time_s if number >= 20 - metered else None)
+        for number, time_s in enumerate([SHORT_S] * 19 + [LONG_S])
+    ]
+    times_s = np.arange(0.0, 1.8, 0.01)
+    power_w = POWER_W + 1e-3 * np.random.default_rng(0).standard_normal(len(times_s))
+    readings = Readings(0, times_s, power_w, np.ones(len(times_s), dtype=bool), response)
+    watched = [measured_step(expected)]
+    replayed = Replayed(
+        plan=plan,
+        gradients={},
+        measured=measured_replay(plan, expected, [*steps, *watched]),
+        timed=quiet_run(plan, steps, readings),
+        watched=quiet_run(plan, watched),
+        unscheduled=None,
+        checks=(),
+        notes=(),
+    )
+    subject = Mock(graph=problem)
+    subject.description.name = "bench"
+    subject.description.storage = SD_CARD
+    return run_report(subject, "made-up.json", replayed, expected, 0, 1000.0)
+
+
+@pytest.mark.parametrize("metered", [0, 1, 17])
+def test_the_energy_of_steps_together_stands_for_steps_without_one(metered: int) -> None:
+    found = run_of_short_steps(metered, Response.centred(8.8e-3))
+    assert found.energy_j is not None
+    mean_s = (19 * SHORT_S + LONG_S) / 20
+    assert found.energy_j.measured.median == pytest.approx(POWER_W * mean_s, rel=0.02)
+    assert found.energy_steps == 20
+    assert any(
+        f"20 steps together: {20 - metered} of 20 steps have none" in s for s in found.limits
+    )
+
+
+def test_the_longest_steps_do_not_stand_for_all() -> None:
+    """The meter's description does not say what a reading is a mean of."""
+    found = run_of_short_steps(1, None)
+    assert found.energy_j is not None
+    assert found.energy_j.measured.median == pytest.approx(POWER_W * SHORT_S)
+    assert found.energy_steps is None
+    assert any("that of the 1 of 20 steps that have one, scaled" in s for s in found.limits)
+
+
+@pytest.mark.parametrize("metered", [18, 20])
+def test_steps_that_have_an_energy_of_their_own_stand_for_few_that_have_none(metered: int) -> None:
+    found = run_of_short_steps(metered, Response.centred(8.8e-3))
+    assert found.energy_j is not None
+    assert found.energy_j.measured.median == pytest.approx(POWER_W * SHORT_S)
+    assert found.energy_steps is None
+    assert not any("energy of a step" in sentence for sentence in found.limits)
