@@ -428,7 +428,8 @@ class MatmulComparison(StrictModel):
 class MeterRecord(StrictModel):
     """Instrument that measured the joules, its rate, and how its clock was tied to the board's.
 
-    ``sync_uncertainty_s`` is half of a 95 % interval of the clocks' offset.
+    ``sync_uncertainty_s`` is half of a 95 % interval of the clocks' offset. The oldest power in a
+    reading is ``remembered_s`` old; absent where that is not known.
     """
 
     kind: str
@@ -436,6 +437,7 @@ class MeterRecord(StrictModel):
     rate_hz: Positive | None = None
     sync: str
     sync_uncertainty_s: NonNegative | None = None
+    remembered_s: NonNegative | None = None
 
 
 class Additivity(StrictModel):

@@ -76,6 +76,9 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
             return error;
         }
     }
+    if (tail_ns) { /* readings of an averaging sensor still contain what was before */
+        jw_sleep_until(jw_clock_ns() + tail_ns);
+    }
     jw_sync_line(true);
     window->start_ns = jw_clock_ns();
     for (;;) {

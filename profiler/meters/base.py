@@ -6,7 +6,7 @@ clock with the board's afterwards. Both return a :class:`PowerTrace` on the boar
 which the energy of every window is computed::
 
     begin │ harness runs a block: window … window … window │ finish → trace
-                                  └ trace.energy_j(start, end)
+                                  └ trace.steady_energy_j(start, end)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from profiler.meters.readings import Readings
+    from profiler.meters.readings import Readings, Response
 
 MIN_SAMPLES = 10
 """Least number of samples that a window needs for its energy."""
@@ -29,6 +29,9 @@ NEGATIVE_POWER = (
     "the meter reads negative power: the inputs of its sensor are exchanged, or its zero is off"
 )
 """Why the energy of a window, or of a whole run, is unknown."""
+
+MOST_UNCERTAIN_SHARE = 0.01
+"""Largest error of either end of a window, as a share of its length."""
 
 MAX_GAP_PERIODS = 3.0
 """Samples further apart than this many periods mean that samples were lost."""
@@ -103,8 +106,26 @@ Reading: TypeAlias = float | Void
 class PowerTrace(Protocol):
     """Power over one block, on the board's clock."""
 
+    @property
+    def response(self) -> Response | None:
+        """What a reading is a mean of; None where that is not known."""
+        ...
+
+    def steady_energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        """Energy of a window whose power is taken as constant, in joules, or the reason why it is
+        not known.
+
+        Readings that contain power from before or after the window are left out, as far as the
+        response is known; the mean of the others counts for the whole window.
+        """
+        ...
+
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
-        """Energy between two instants in joules, or the reason why it is not known."""
+        """Energy between two instants in joules, or the reason why it is not known.
+
+        A reading stands for the power at the mean age of what it contains. At either end, power
+        from both sides is mixed over ``response.spread_s``.
+        """
         ...
 
     def readings(self) -> Readings | Void:

@@ -20,6 +20,10 @@ class ConstantPower:
     """Implements :class:`~profiler.meters.base.PowerTrace` with a constant power."""
 
     power_w: float
+    response: None = None
+
+    def steady_energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        return self.energy_j(start_ns, end_ns)
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         return self.power_w * (end_ns - start_ns) / 1e9

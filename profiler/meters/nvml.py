@@ -33,6 +33,7 @@ from devices.program import installing
 from profiler.meters import base
 from profiler.meters.base import BlockRecord, PowerTrace, Void
 from profiler.meters.polled import Poller, Reading
+from profiler.meters.readings import Response
 from profiler.meters.trace import EnergyCounter, SampledPower
 
 _T = TypeVar("_T")
@@ -49,23 +50,25 @@ _GA100 = re.compile(r"\bA(30|100|800)\b")
 class AveragedPower:
     """Power that is averaged over the second before each sample.
 
-    A window's samples after its first second give its power, which is taken as constant, since a
-    window repeats one operation.
+    Its readings are too long means for pictures and for the energies of single operations.
     """
 
     power: SampledPower
 
-    def energy_j(self, start_ns: int, end_ns: int) -> base.Reading:
-        settled_ns = start_ns + round(AVERAGE_S * 1e9)
-        if end_ns < settled_ns + (settled_ns - start_ns):
+    @property
+    def response(self) -> Response | None:
+        return self.power.response
+
+    def steady_energy_j(self, start_ns: int, end_ns: int) -> base.Reading:
+        if end_ns - start_ns < 2 * AVERAGE_S * 1e9:
             return Void(
                 f"this GPU reports only power averaged over {AVERAGE_S:g} s:"
                 f" windows of {2 * AVERAGE_S:g} s are needed"
             )
-        settled = self.power.energy_j(settled_ns, end_ns)
-        if isinstance(settled, Void):
-            return settled
-        return settled * (end_ns - start_ns) / (end_ns - settled_ns)
+        return self.power.steady_energy_j(start_ns, end_ns)
+
+    def energy_j(self, start_ns: int, end_ns: int) -> base.Reading:
+        return self.power.energy_j(start_ns, end_ns)
 
     def readings(self) -> Void:
         return Void(f"this GPU reports only power averaged over {AVERAGE_S:g} s")
@@ -180,6 +183,7 @@ class NvmlGpu:
             rate_hz=self._rate_hz,
             sync="read on the computer that is measured, by its own clock",
             sync_uncertainty_s=self._time_error_s,
+            remembered_s=AVERAGE_S if self._is_averaged else None,
         )
 
     def begin(self) -> None:
@@ -197,7 +201,8 @@ class NvmlGpu:
             period_s = max(self._poller.period_s, float(np.median(np.diff(times_ns))) * 1e-9)
             return EnergyCounter(times_ns, values, _COUNTER_RANGE_J, period_s)
         never = np.zeros(len(values), dtype=np.bool_)
-        power = SampledPower(times_ns, values, never, self._poller.period_s)
+        response = Response(AVERAGE_S) if self._is_averaged else None
+        power = SampledPower(times_ns, values, never, self._poller.period_s, response)
         return AveragedPower(power) if self._is_averaged else power
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from devices.profile import EnergySource, MeterRecord
 from profiler.meters.base import (
     MAX_GAP_PERIODS,
     MIN_SAMPLES,
+    MOST_UNCERTAIN_SHARE,
     BlockRecord,
     MarkerPattern,
     PowerTrace,
@@ -25,9 +26,6 @@ from profiler.meters.sync.base import ClockMap, Synchroniser, SyncLost
 MOST_SETTLING_SHARE = 0.01
 """Largest share of a window's samples that may be taken while the instrument changed its range.
 What it reports for them is an estimate, whose error is of the order of the change itself."""
-
-MOST_UNCERTAIN_SHARE = 0.01
-"""Largest error of either end of a window, as a share of its length."""
 
 
 class HostMeter:
@@ -63,6 +61,7 @@ class HostMeter:
             rate_hz=self._instrument.rate_hz,
             sync=self._sync.name,
             sync_uncertainty_s=self._uncertainty_s,
+            remembered_s=None if self._response is None else self._response.width_s,
         )
 
     def begin(self) -> None:
@@ -94,6 +93,10 @@ class UnknownPower:
     """Trace of a block that has no energies. The reason holds for all its windows."""
 
     reason: str
+    response: None = None
+
+    def steady_energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        return self.energy_j(start_ns, end_ns)
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
         del start_ns, end_ns
@@ -128,24 +131,40 @@ class RecordedPower:
             clock_error_s=clock.uncertainty_s,
         )
 
-    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+    def steady_energy_j(self, start_ns: int, end_ns: int) -> Reading:
         start_s, end_s = self.clock.at(start_ns), self.clock.at(end_ns)
-        if self.guard_s == 0.0:
-            if self.clock.uncertainty_s > MOST_UNCERTAIN_SHARE * (end_s - start_s):
-                return Void(
-                    f"its ends are known only to {self.clock.uncertainty_s * 1e3:.3g} ms, not"
-                    f" enough for a window of {(end_s - start_s) * 1e3:.3g} ms"
-                )
-            return self._integral_j(start_s, end_s)
-        if (start_ns, end_ns) not in self.windows_ns:
-            return Void("the energy of a settling tail needs gpio or marker sync")
-        middle_s = end_s - start_s - 2 * self.guard_s
-        if middle_s <= 0:
+        oldest_s, youngest_s = 0.0, 0.0
+        if self.response is not None:
+            oldest_s, youngest_s = self.response.oldest_s, self.response.youngest_s
+        first_s, last_s = start_s + self.guard_s + oldest_s, end_s - self.guard_s + youngest_s
+        if end_s - start_s <= 2 * self.guard_s:
             return Void(f"shorter than the {self.guard_s:g} s left out at either end")
-        reading = self._integral_j(start_s + self.guard_s, end_s - self.guard_s)
+        if self.response is not None and first_s >= last_s:
+            return Void(self.response.too_long_for(end_s - start_s))
+        reading = self._uncertain(start_s, end_s) or self._integral_j(first_s, last_s)
         if isinstance(reading, Void):
             return reading
-        return reading * (end_s - start_s) / middle_s
+        return reading * (end_s - start_s) / (last_s - first_s)
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        if self.guard_s:
+            if (start_ns, end_ns) not in self.windows_ns:
+                return Void("the energy of a settling tail needs gpio or marker sync")
+            return self.steady_energy_j(start_ns, end_ns)
+        age_s = 0.0 if self.response is None else self.response.mean_age_s
+        start_s, end_s = self.clock.at(start_ns), self.clock.at(end_ns)
+        return self._uncertain(start_s, end_s) or self._integral_j(start_s + age_s, end_s + age_s)
+
+    def _uncertain(self, start_s: float, end_s: float) -> Void | None:
+        """Reason why the ends of a window are not known well enough; None if they are, and where
+        the guard is larger than the uncertainty."""
+        uncertainty_s = self.clock.uncertainty_s
+        if self.guard_s or uncertainty_s <= MOST_UNCERTAIN_SHARE * (end_s - start_s):
+            return None
+        return Void(
+            f"its ends are known only to {uncertainty_s * 1e3:.3g} ms, not enough for a window of"
+            f" {(end_s - start_s) * 1e3:.3g} ms"
+        )
 
     def _integral_j(self, start_s: float, end_s: float) -> Reading:
         """Energy between two instants, with power linear between samples."""

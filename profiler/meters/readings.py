@@ -29,12 +29,15 @@ class Response:
         held_s: a register holds a reading this long, until the next one replaces it. When it was
             replaced is not known, so that all ages up to this one are equally likely.
         decay_s: time constant of a first-order low-pass filter; 0 for a mean.
+        is_exact: False if the lengths are only the longest possible ones, so that a reading's
+            weights are not known.
     """
 
     integration_s: float | NDArray[np.float64]
     newest_s: float | NDArray[np.float64] = 0.0
     held_s: float = 0.0
     decay_s: float = 0.0
+    is_exact: bool = True
 
     @classmethod
     def held(cls, integration_s: float) -> Response:
@@ -65,6 +68,25 @@ class Response:
         """Age of the oldest power in any reading."""
         end_s = float(np.max(np.add(self.newest_s, self.integration_s)))
         return end_s + self.held_s + _REMEMBERED * self.decay_s
+
+    @property
+    def mean_age_s(self) -> float:
+        """Mean age of the power in a reading."""
+        middle_s = float(np.mean(np.add(self.newest_s, np.divide(self.integration_s, 2))))
+        return middle_s + self.held_s / 2 + self.decay_s
+
+    @property
+    def spread_s(self) -> float:
+        """Standard deviation of the age of the power in a reading."""
+        integration_s = float(np.max(self.integration_s))
+        return float(np.sqrt((integration_s**2 + self.held_s**2) / 12 + self.decay_s**2))
+
+    def too_long_for(self, window_s: float) -> str:
+        """Reason why a window's energy cannot be told from what came before and after it."""
+        return (
+            f"a reading of the meter remembers {self.width_s * 1e3:.4g} ms, too long for a window"
+            f" of {window_s * 1e3:.4g} ms"
+        )
 
     @property
     def width_s(self) -> float:

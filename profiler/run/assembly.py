@@ -251,6 +251,13 @@ def _frequency_hz(run: RunResult) -> float | None:
 def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
     if run.energy_source is None:
         yield "No energy: the board has neither a meter nor a nominal power."
+    meter = run.meter
+    if meter is not None and is_instrument(meter) and meter.remembered_s is None:
+        remedy = hasattr(run.description.meter, "integration_s")
+        yield (
+            "How long a reading of the meter averages is not known: energies are right only if that"
+            f" is short beside a window.{' Describe integration_s.' if remedy else ''}"
+        )
     if run.content.transfers and storage is None:
         yield (
             "No storage costs: fewer than two transfer sizes have valid trials, or more transfers"

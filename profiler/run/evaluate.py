@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from devices.errors import MeasurementInvalid
-from profiler.meters.base import NEGATIVE_POWER, PowerTrace, Void
+from profiler.meters.base import NEGATIVE_POWER, PowerTrace, Reading, Void
 from profiler.run.trials import Trial
 from profiler.script.records import Health, WindowRecord
 from profiler.script.transfers import TransferWindow
@@ -94,7 +94,7 @@ def _trial(
         throttled=None if record.throttled == _UNKNOWN else record.throttled,
         cooling=None if record.cooling == _UNKNOWN else record.cooling,
     )
-    reading = trace.energy_j(record.start_ns, record.tail_end_ns) if trace is not None else None
+    reading = None if trace is None else _reading(record, window, trace)
     # A sleeping board draws less than the zero of some meters is off.
     if isinstance(reading, float) and reading < 0 and not isinstance(window, IdleWindow):
         reading = Void(NEGATIVE_POWER)
@@ -110,6 +110,15 @@ def _trial(
             "void": "; ".join(reasons) or None,
         }
     )
+
+
+def _reading(record: WindowRecord, window: Window, trace: PowerTrace) -> Reading:
+    """Energy of a window with its tail. Only a window that repeats one thing, without a tail, has a
+    steady power."""
+    start_ns, end_ns = record.start_ns, record.tail_end_ns
+    if isinstance(window, StepWindow) or end_ns > record.end_ns:
+        return trace.energy_j(start_ns, end_ns)
+    return trace.steady_energy_j(start_ns, end_ns)
 
 
 def _disturbances(trial: Trial) -> Iterator[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devices.description import DeviceDescription
 from devices.documents.readable import si
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import CacheState
+from devices.profile import CacheState, MeterRecord
 from profiler.boards.raw_flash import require_overwritable, scratch_place
 from profiler.meters.least_window import least_window_s
 from profiler.run.options import ProfileOptions
@@ -178,6 +178,20 @@ def _states(description: DeviceDescription) -> tuple[CacheState, ...]:
     return ("warm",) if has_no_cache else CACHE_STATES
 
 
+def options_with(
+    meter: MeterRecord | None, description: DeviceDescription, options: ProfileOptions
+) -> ProfileOptions:
+    """Options whose windows and settling times also suffice for the open meter."""
+    if description.meter is None or meter is None:
+        return options
+    least_s = least_window_s(description.meter, meter.remembered_s)
+    return replace(
+        options,
+        min_window_s=max(options.min_window_s, least_s),
+        settle_s=max(options.settle_s, least_s),
+    )
+
+
 def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
     """Least length of a window that suffices for the clock and the meter."""
     if description.meter is None:
@@ -220,7 +234,7 @@ def guess_s(
             once_s = sum(guessed_execution_s(op.spec, description) for op in ops)
             return _OVERHEAD_S + max(least_s, 2 * once_s)
         case TransferWindow():
-            return least_s + tail_s(description, options)
+            return least_s + 2 * tail_s(description, options)
         case IdleWindow():
             return idle_s(description, options)
 

@@ -23,7 +23,14 @@ from profiler.opening.meters import described_meter
 from profiler.run.assembly import RunResult, assemble
 from profiler.run.evaluate import evaluate
 from profiler.run.options import ProfileOptions
-from profiler.run.preview import block_content, guess_s, idle_s, tail_s, window_s
+from profiler.run.preview import (
+    block_content,
+    guess_s,
+    idle_s,
+    options_with,
+    tail_s,
+    window_s,
+)
 from profiler.run.table import TrialTable
 from profiler.run.trials import (
     HarnessRun,
@@ -181,9 +188,10 @@ def _profile(
         )
         table = TrialTable.of(directory.harness_runs())
         meter = meter_for(board)
+        record = None if meter is None else meter.record
         _Run(
             description=description,
-            options=options,
+            options=options_with(record, description, options),
             step=step,
             memory=memory,
             content=content,

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from devices.errors import MeasurementInvalid
 from devices.plan import ExecutionPlan
 from devices.replay import Counters, MeasuredStep, PowerSamples, ProcessMemory
-from profiler.meters.base import PowerTrace, Void
-from profiler.meters.readings import Readings
+from profiler.meters.base import MOST_UNCERTAIN_SHARE, PowerTrace, Void
+from profiler.meters.readings import Readings, Response
 from profiler.run.evaluate import PREEMPTION_LIMIT, evaluate
 from profiler.run.trials import Trial
 from profiler.script.windows import StepWindow
@@ -134,6 +134,9 @@ def replay_record(
             else trial
             for id_, trial in zip(ids, metered, strict=True)
         ]
+    response = None if trace is None else trace.response
+    if response is not None:
+        metered = [_with_sharp_ends(trial, response) for trial in metered]
     readings = None if trace is None else trace.readings()
     windows_ns = tuple((trial.start_ns, trial.end_ns) for trial in metered)
     steps = []
@@ -169,6 +172,18 @@ def replay_record(
         gradients=script.gradients(dumped),
         predictions=script.predictions(dumped),
         values=script.values(dumped),
+    )
+
+
+def _with_sharp_ends(trial: Trial, response: Response) -> Trial:
+    """The trial of a step, void if its readings mix too much of what came before and after it.
+
+    A reading whose ages spread by s misplaces up to s/2 of the difference in power at either end.
+    """
+    if trial.void is not None or response.spread_s / 2 <= MOST_UNCERTAIN_SHARE * trial.length_s:
+        return trial
+    return trial.model_copy(
+        update={"energy_j": None, "void": response.too_long_for(trial.length_s)}
     )
 
 

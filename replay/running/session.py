@@ -25,7 +25,7 @@ from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
 from profiler.run.options import ProfileOptions
-from profiler.run.preview import idle_s, tail_s
+from profiler.run.preview import idle_s, options_with, tail_s
 from profiler.script.writer import Settings
 from replay.running.failure import (
     FailedLine,
@@ -317,6 +317,7 @@ class ReplaySession:
             storage_place=self.board.storage_place if plan.pages else None,
         )
         if metered and meter is not None and is_instrument(meter.record):
+            options = options_with(meter.record, self.description, options)
             settings = replace(
                 settings,
                 idle_s=idle_s(self.description, options),

@@ -301,6 +301,14 @@ def test_transfers_stay_within_their_count_and_leave_no_file(
     assert list(storage.iterdir()) == []
 
 
+def test_a_sensor_settles_before_a_transfer_that_has_a_tail(program: Path, tmp_path: Path) -> None:
+    transfer = "transfer id={} method=write bytes=4096 most=1 min_ns=1 tail_ns=3000000\n"
+    scratch = f"scratch bytes=262144 directory={tmp_path}\n"
+    body = scratch + "".join(map(transfer.format, range(2)))
+    before, after = measure(program, tmp_path, body).windows
+    assert after.start_ns - before.tail_end_ns >= 3_000_000
+
+
 def test_missing_storage_is_an_error_that_names_it(program: Path, tmp_path: Path) -> None:
     plan = f"{HEAD}scratch bytes=65536 directory={tmp_path}/none\nend\n"
     code, _, errors = run_harness(program, tmp_path, plan)

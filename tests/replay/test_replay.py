@@ -50,6 +50,7 @@ from profiler.building.sources import EXECUTOR, KERNELS
 from profiler.building.store_layout import record_bytes, store_layout
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import BlockRecord, PowerTrace
+from profiler.meters.readings import Response
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.failure import ReplayFailed
@@ -501,9 +502,11 @@ def test_values_that_are_missing_or_of_another_size_are_named(bench: Bench) -> N
 
 @dataclass
 class MadeUpMeter:
-    """A meter with constant power and ``rate_hz`` samples a second."""
+    """A meter with constant power and ``rate_hz`` samples a second, of means over
+    ``integration_s``."""
 
     rate_hz: float
+    integration_s: float = 0.0
     power_w: float = 2.0
     energy_source: EnergySource = "measured"
     sampler: None = None
@@ -520,12 +523,14 @@ class MadeUpMeter:
     def finish(self, block: BlockRecord, /) -> PowerTrace:
         start_ns, end_ns = block.windows_ns[0][0], block.windows_ns[-1][1]
         period_ns = int(1e9 / self.rate_hz)
+        end_ns += round(self.integration_s * 1e9)
         times_ns = np.arange(start_ns, end_ns + period_ns, period_ns)
         return SampledPower(
             times_ns=times_ns,
             power_w=np.full(len(times_ns), self.power_w),
             saturated=np.zeros(len(times_ns), dtype=bool),
             period_s=1 / self.rate_hz,
+            response=Response(self.integration_s) if self.integration_s else None,
         )
 
     def close(self) -> None:
@@ -534,6 +539,15 @@ class MadeUpMeter:
 
 def metered(bench: Bench, rate_hz: float) -> Bench:
     return replace(bench, session=replace(bench.session, meter=MadeUpMeter(rate_hz)))
+
+
+@pytest.mark.slow
+def test_a_step_has_no_energy_where_readings_mix_it_with_others(bench: Bench) -> None:
+    meter = MadeUpMeter(1000, integration_s=10.0)
+    record = replace(bench, session=replace(bench.session, meter=meter)).run(SCHEDULED)
+    assert all(step.energy_j is None for step in record.steps)
+    reasons = set(record.unmetered.values())
+    assert any("a reading of the meter remembers 1e+04 ms, too long" in each for each in reasons)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ power of one channel; INA3221 offers voltage and current of three, which are mul
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,7 +36,8 @@ _FULL_SCALE_V = {
 _SATURATED_SHARE = 0.998
 
 # Chips of one channel: the interval of their driver, in whole milliseconds, is the time over which
-# they average. That of others is the time for all channels, one after the other.
+# they average. That of others is the time for all channels, one after the other; a channel averages
+# over that time at most.
 _AVERAGES_OVER_INTERVAL = frozenset({"ina219", "ina220", "ina226", "ina230", "ina231"})
 _INTERVAL_ROUNDING_S = 0.51e-3
 
@@ -60,7 +61,7 @@ class _Rail:
     has_power: bool
     current_limit_ma: float | None
 
-    def trace(self, samples: BoardSamples, meter: HwmonMeter) -> PowerTrace:
+    def trace(self, samples: BoardSamples, rate_hz: float, response: Response | None) -> PowerTrace:
         first = samples.values[:, 0].astype(np.float64)
         if len(self.files) > 1:
             current_ma = samples.values[:, 1].astype(np.float64)
@@ -72,8 +73,8 @@ class _Rail:
             times_ns=samples.times_ns,
             power_w=power_w,
             saturated=np.abs(current_ma) >= limit_ma,
-            period_s=1.0 / meter.rate_hz,
-            response=Response.held(meter.integration_s) if meter.integration_s else None,
+            period_s=1.0 / rate_hz,
+            response=response,
         )
 
 
@@ -83,7 +84,7 @@ def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) ->
     board = transport.name
     devices = read_devices(transport, str(meter.root), _PATTERNS)
     device = _find_device(devices, meter, board)
-    _check_interval(device, meter, board)
+    response = _response(device, meter, board)
     channel = _find_channel(device, meter, board)
     rail = _rail(device, channel, board)
     rate_hz = meter.rate_hz
@@ -95,9 +96,10 @@ def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) ->
             detail=f"{wanted}, {what}",
             rate_hz=rate_hz,
             sync="sampled on the board, by its own clock",
+            remembered_s=None if response is None else response.oldest_s,
         ),
         sampler=SamplerSpec(tuple(f"file={file}" for file in rail.files), rate_hz),
-        to_trace=lambda samples: rail.trace(samples, meter),
+        to_trace=lambda samples: rail.trace(samples, rate_hz, response),
         energy_source=source,
     )
 
@@ -128,20 +130,28 @@ def _find_device(devices: list[SysfsDevice], meter: HwmonMeter, board: str) -> S
     return of_driver[0]
 
 
-def _check_interval(device: SysfsDevice, meter: HwmonMeter, board: str) -> None:
-    """Compare the described averaging time with the one that the driver uses now."""
+def _response(device: SysfsDevice, meter: HwmonMeter, board: str) -> Response | None:
+    """What a reading is a mean of, as described and as the driver reports; None if neither says.
+
+    Raises :class:`~devices.errors.MeasurementInvalid` if they contradict each other.
+    """
     interval_ms = device.number("update_interval")
-    if interval_ms is None or meter.integration_s is None:
-        return
-    if meter.driver not in _AVERAGES_OVER_INTERVAL:
-        return
-    if abs(interval_ms * 1e-3 - meter.integration_s) > _INTERVAL_ROUNDING_S:
+    described_s, is_single = meter.integration_s, meter.driver in _AVERAGES_OVER_INTERVAL
+    if not interval_ms:
+        return None if described_s is None else Response.held(described_s)
+    interval_s = interval_ms * 1e-3
+    if described_s is None:
+        return replace(Response.held(interval_s), is_exact=is_single)
+    if not is_single:
+        return Response(described_s, held_s=max(described_s, interval_s))
+    if abs(interval_s - described_s) > _INTERVAL_ROUNDING_S:
         raise MeasurementInvalid(
             f"{board}: {meter.driver} averages over {interval_ms:g} ms, and its description says"
-            f" {meter.integration_s * 1e3:g} ms",
-            remedy=f"correct meter.integration_s, or write {meter.integration_s * 1e3:.0f} to"
+            f" {described_s * 1e3:g} ms",
+            remedy=f"correct meter.integration_s, or write {described_s * 1e3:.0f} to"
             f" {device.path('update_interval')} as root",
         )
+    return Response.held(described_s)
 
 
 def _labels(device: SysfsDevice) -> dict[str, str]:

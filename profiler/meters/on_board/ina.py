@@ -52,6 +52,7 @@ def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
             f" {most_a:.3g} A, not meter.max_current_a {meter.max_current_a:g}",
             remedy="use a smaller shunt",
         )
+    response = Response.held(chip.integration_s)
     where = f"i2c=/dev/i2c-{meter.bus} address={meter.address}"
 
     def to_trace(samples: BoardSamples) -> PowerTrace:
@@ -63,7 +64,7 @@ def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
             power_w=(bus_v * shunt_v / meter.shunt_ohm).astype(np.float64),
             saturated=np.abs(shunt_v) >= _SATURATED_SHARE * chip.full_scale_v,
             period_s=1.0 / meter.rate_hz,
-            response=Response.held(chip.integration_s),
+            response=response,
         )
 
     return OnBoardMeter(
@@ -75,6 +76,7 @@ def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
             ),
             rate_hz=meter.rate_hz,
             sync="sampled on the board, by its own clock",
+            remembered_s=response.oldest_s,
         ),
         sampler=SamplerSpec(
             sources=(

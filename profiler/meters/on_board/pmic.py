@@ -19,6 +19,8 @@ from profiler.meters.trace import SampledPower
 
 
 def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
+    response = Response.held(meter.integration_s) if meter.integration_s else None
+
     def to_trace(samples: BoardSamples) -> PowerTrace:
         power_w = samples.values[:, 0] * 1e-6
         return SampledPower(
@@ -26,7 +28,7 @@ def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
             power_w=power_w.astype(np.float64),
             saturated=np.zeros(len(power_w), dtype=np.bool_),
             period_s=1.0 / meter.rate_hz,
-            response=Response.held(meter.integration_s) if meter.integration_s else None,
+            response=response,
         )
 
     return OnBoardMeter(
@@ -35,6 +37,7 @@ def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
             detail="all rails of the power management chip; not the 5 V pins, not USB",
             rate_hz=meter.rate_hz,
             sync="sampled on the board, by its own clock",
+            remembered_s=None if response is None else response.oldest_s,
         ),
         sampler=SamplerSpec((f"pmic={meter.command}",), meter.rate_hz),
         to_trace=to_trace,

@@ -20,6 +20,10 @@ from profiler.transports.base import Transport
 
 _PATTERNS = ("name", "energy_uj", "max_energy_range_uj")
 
+# The counters change about once a millisecond (Intel, Software Developer's Manual, volume 3, "RAPL
+# Interfaces"); twice that at most.
+_UPDATE_S = 2e-3
+
 
 def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
     """Find the described zone. Raises :class:`~devices.errors.MeasurementInvalid` with the existing
@@ -37,6 +41,8 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
             f"{board}: {zone.path('max_energy_range_uj')} does not give the counter's range"
         )
     range_j, rate_hz = range_uj * 1e-6, meter.rate_hz
+    described = meter.integration_s is not None
+    response = Response(0.0, held_s=meter.integration_s or _UPDATE_S, is_exact=described)
 
     def to_trace(samples: BoardSamples) -> PowerTrace:
         return EnergyCounter(
@@ -44,7 +50,7 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
             counter_j=samples.values[:, 0].astype(np.float64) * 1e-6,
             range_j=range_j,
             period_s=1.0 / rate_hz,
-            response=Response(0.0, held_s=meter.integration_s) if meter.integration_s else None,
+            response=response,
         )
 
     return OnBoardMeter(
@@ -53,6 +59,7 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
             detail=f"{meter.domain}: processor only, not the whole board",
             rate_hz=rate_hz,
             sync="sampled on the board, by its own clock",
+            remembered_s=response.oldest_s,
         ),
         sampler=SamplerSpec((f"file={zone.path('energy_uj')}",), rate_hz),
         to_trace=to_trace,

@@ -10,12 +10,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from devices.description import DeviceDescription
 from devices.errors import MeasurementInvalid
+from devices.meters import HwmonMeter
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
-from profiler.meters.base import MIN_SAMPLES, BlockRecord, BoardSamples, Meter, Void
+from profiler.meters.base import MIN_SAMPLES, BlockRecord, BoardSamples, Meter, PowerTrace, Void
+from profiler.meters.capture import Capture
+from profiler.meters.least_window import least_window_s
+from profiler.meters.on_host import RecordedPower
+from profiler.meters.readings import Response
+from profiler.meters.sync.base import ClockMap
 from profiler.meters.trace import EnergyCounter, SampledPower
 from profiler.opening.meters import open_board_meter
 from profiler.script.records import parse_results, parse_samples
@@ -31,6 +38,7 @@ from tests.support.boards.measuring import (
 from tests.support.failures import sentence_of
 
 MS = 1_000_000
+NS = 1_000_000_000
 
 
 def here(description: DeviceDescription) -> PosixBoard:
@@ -234,8 +242,8 @@ def test_without_meter_and_nominal_power_there_is_no_energy() -> None:
 # --- energy of a window -----------------------------------------------------------------------
 
 
-def void_reason(trace: SampledPower | EnergyCounter, start_ms: int, end_ms: int) -> str:
-    reading = trace.energy_j(start_ms * MS, end_ms * MS)
+def void_reason(trace: PowerTrace, start_ms: int, end_ms: int) -> str:
+    reading = trace.steady_energy_j(start_ms * MS, end_ms * MS)
     assert isinstance(reading, Void)
     return reading.reason
 
@@ -324,6 +332,99 @@ def test_a_counter_that_may_have_wrapped_twice_between_samples_is_void() -> None
     assert "wrapped more than once" in void_reason(trace, 100, 400)
 
 
+# --- readings that contain what was before ----------------------------------------------------
+
+
+def step_up(response: Response, rate_hz: float, phase: float) -> tuple[NDArray, NDArray]:
+    """Times in ns and readings around a step from 2 to 4 W at 0; ``phase`` is that of a register's
+    changes."""
+    times_s = np.arange(-0.5 + 0.37 * phase / rate_hz, 0.5, 1 / rate_hz)
+    held_s, integration_s = response.held_s, float(response.integration_s)
+    ends_s = times_s if not held_s else (np.floor(times_s / held_s - phase) + phase) * held_s
+    share = np.clip((ends_s - response.newest_s) / integration_s, 0.0, 1.0)
+    return np.rint(times_s * 1e9).astype(np.int64), 2.0 + 2.0 * share
+
+
+SENSORS = [
+    pytest.param(Response.held(35.2e-3), 200.0, id="ina226, the driver's default"),
+    pytest.param(Response.held(8.8e-3), 100.0, id="ina226, four averages"),
+    pytest.param(Response.held(2.2e-3), 200.0, id="ina226, no averages"),
+    pytest.param(Response(2.2e-3, held_s=6.6e-3), 100.0, id="ina3221, three channels"),
+    pytest.param(Response.centred(20e-3), 50.0, id="a multimeter"),
+]
+
+
+@pytest.mark.parametrize(("response", "rate_hz"), SENSORS)
+def test_the_power_before_a_window_is_not_in_its_energy(response: Response, rate_hz: float) -> None:
+    meter = HwmonMeter(kind="hwmon", driver="ina226", channel=1, rate_hz=rate_hz)
+    least_s = least_window_s(meter, response.oldest_s)
+    for phase in np.linspace(0.0, 1.0, 20, endpoint=False):
+        times_ns, power_w = step_up(response, rate_hz, phase)
+        never = np.zeros(len(times_ns), dtype=bool)
+        trace = SampledPower(times_ns, power_w, never, 1 / rate_hz, response)
+        lengths_s = np.linspace(0.1, 1.2, 23) * least_s
+        for length_s in lengths_s:
+            reading = trace.steady_energy_j(0, round(length_s * 1e9))
+            if isinstance(reading, Void):
+                assert length_s < least_s
+            else:
+                assert reading == pytest.approx(4.0 * length_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(("response", "rate_hz"), SENSORS)
+def test_energy_between_two_instants_is_right_but_for_the_spread_of_ages(
+    response: Response, rate_hz: float
+) -> None:
+    """In the mean over the phases of the register, and but for the distance of two samples."""
+    found = []
+    for phase in np.linspace(0.0, 1.0, 20, endpoint=False):
+        times_ns, power_w = step_up(response, rate_hz, phase)
+        never = np.zeros(len(times_ns), dtype=bool)
+        trace = SampledPower(times_ns, power_w, never, 1 / rate_hz, response)
+        found.append(trace.energy_j(0, 300 * MS))
+    assert np.mean(found) == pytest.approx(
+        1.2, abs=2.0 * (response.spread_s / 2 + 1 / rate_hz / 6) + 1e-3
+    )
+
+
+def test_a_counter_that_stands_still_counts_nothing_from_before_the_window() -> None:
+    times_ns = np.arange(-500, 501, 10, dtype=np.int64) * MS
+    changed_s = np.floor(times_ns / (7 * MS)) * 7e-3
+    counter_j = 1.0 + changed_s * np.where(changed_s < 0, 2.0, 4.0)
+    trace = EnergyCounter(times_ns, counter_j, 1e3, 0.01, Response(0.0, held_s=7e-3))
+    assert trace.steady_energy_j(0, 400 * MS) == pytest.approx(1.6, rel=7 / 400)
+    assert isinstance(trace.steady_energy_j(0, 5 * MS), Void)
+
+
+@pytest.mark.parametrize("guard_s", [0.0, 0.03])
+def test_an_instruments_readings_from_before_a_window_are_left_out(guard_s: float) -> None:
+    response = Response.low_pass(20.0)
+    times_s = np.arange(-0.5, 0.5, 1e-3)
+    power_w = 2.0 + 2.0 * (1 - np.exp(-np.maximum(times_s, 0.0) / response.decay_s))
+    capture = Capture(-0.5, 1e-3, power_w, np.zeros(1000, dtype=np.uint8))
+    clock = ClockMap(np.array([-NS // 2, NS // 2]), np.array([-0.5, 0.5]), 0.0)
+    window_ns = (0, 300 * MS)
+    trace = RecordedPower(capture, clock, guard_s, frozenset([window_ns]), response)
+    assert trace.steady_energy_j(*window_ns) == pytest.approx(1.2, rel=1e-3)
+    assert "remembers 63.66 ms" in void_reason(trace, 0, 60 + round(2e3 * guard_s))
+
+
+def test_a_driver_says_how_long_its_chip_averages(tmp_path: Path) -> None:
+    one, three = ina226_tree(tmp_path / "one"), ina3221_tree(tmp_path / "three")
+    write_tree(three, {"hwmon1/update_interval": 27})
+    single = opened(kind="hwmon", driver="ina226", channel=1, root=one)
+    assert single.record.remembered_s == pytest.approx(0.07)
+    assert single.finish(steadily(2_500_000, 500)).response == Response.held(35e-3)
+    shared = {"kind": "hwmon", "driver": "ina3221", "label": "VDD_IN", "root": three}
+    described = opened(**shared, integration_s=9e-3)
+    assert described.record.remembered_s == pytest.approx(0.036)
+    unknown = opened(**shared)
+    assert unknown.record.remembered_s == pytest.approx(0.054)
+    readings = unknown.finish(steadily(5000, 500)).readings()
+    assert not isinstance(readings, Void)
+    assert readings.response is None  # 27 ms are the longest possible time
+
+
 # --- sampled on the board by the harness ------------------------------------------------------
 
 
@@ -357,6 +458,7 @@ def test_the_energy_of_a_window_is_the_integral_of_the_sensor_values(
     tmp_path: Path,
 ) -> None:
     root = tree(tmp_path / "class")
+    (root / "hwmon3" / "update_interval").unlink(missing_ok=True)  # nothing averages the files
     found = opened(kind="hwmon", root=root, rate_hz=100, **meter)
     assert found.sampler is not None
     sources = "".join(f"sample {source}\n" for source in found.sampler.sources)

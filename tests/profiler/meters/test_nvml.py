@@ -20,6 +20,7 @@ from devices.meters import NvmlMeter
 from profiler.meters import nvml
 from profiler.meters.base import BlockRecord, BoardSamples, PowerTrace, Void
 from profiler.meters.nvml import AVERAGE_S, AveragedPower, NvmlGpu, open_nvml
+from profiler.meters.readings import Response
 from profiler.meters.stand_ins.nvml import UUID, GpuStandIn
 from profiler.meters.trace import EnergyCounter, SampledPower
 
@@ -150,7 +151,8 @@ def steps_of_power(*levels_w: float, seconds_each: float) -> tuple[SampledPower,
     true_w = np.repeat(np.array([levels_w[0], *levels_w]), [100] + [each] * len(levels_w))
     averaged_w = np.convolve(true_w, np.full(100, 0.01), mode="valid")
     times_ns = np.arange(len(averaged_w), dtype=np.int64) * 10_000_000
-    power = SampledPower(times_ns, averaged_w, np.zeros(len(times_ns), np.bool_), 0.01)
+    never = np.zeros(len(times_ns), np.bool_)
+    power = SampledPower(times_ns, averaged_w, never, 0.01, Response(AVERAGE_S))
     return power, [round(n * seconds_each * 1e9) for n in range(len(levels_w) + 1)]
 
 
@@ -160,13 +162,13 @@ def test_energy_of_long_steady_windows_follows_from_averaged_power(
 ) -> None:
     seconds = round(seconds, 2)
     power, edges_ns = steps_of_power(*levels_w, seconds_each=seconds)
-    middle_j = AveragedPower(power).energy_j(edges_ns[1], edges_ns[2])
+    middle_j = AveragedPower(power).steady_energy_j(edges_ns[1], edges_ns[2])
     assert middle_j == pytest.approx(levels_w[1] * seconds, rel=0.03, abs=0.03 * max(levels_w))
 
 
 def test_averaged_power_voids_short_windows() -> None:
     power, edges_ns = steps_of_power(10.0, 100.0, seconds_each=1.5 * AVERAGE_S)
-    void = AveragedPower(power).energy_j(edges_ns[0], edges_ns[1])
+    void = AveragedPower(power).steady_energy_j(edges_ns[0], edges_ns[1])
     assert isinstance(void, Void)
     assert "averaged" in void.reason
 

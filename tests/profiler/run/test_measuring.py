@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.operation import SIGNATURES, OpSpec
-from devices.profile import BoardIdentity, Build, Interval, SweepPoint
+from devices.profile import BoardIdentity, Build, Interval, MeterRecord, SweepPoint
 from profiler.meters.base import Void
 from profiler.run.options import ProfileOptions
-from profiler.run.preview import plan_profile
+from profiler.run.preview import options_with, plan_profile
 from profiler.run.storage_fit import fit_affine, fit_page_cost
 from profiler.run.table import TrialTable
 from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata
 from profiler.script.records import parse_results, parse_samples
 from profiler.script.transfers import TransferWindow
-from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow
+from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
 from profiler.script.writer import Memory, Settings, cold_copies, write_plan
 from profiler.statistics import median_interval
 from tests.support.boards.measuring import LARGE, SMALL, UPDATE, describe, tiny_step
@@ -166,6 +166,38 @@ def test_a_transfer_is_charged_with_the_tail_energy_above_idle() -> None:
     window = TransferWindow("write", 4096, 10)
     settled = trial(window, meter=SteadyMeter(0.03), tail_end_ns=12_000_000)
     assert settled.execution_energy_j(idle_power_w=2.0) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(
+    ("window", "tail_end_ns", "is_steady"),
+    [
+        (OpWindow(SMALL, "warm"), 2_000_000, True),
+        (IdleWindow("before"), 2_000_000, True),
+        (TransferWindow("read", 4096, 1), 2_000_000, True),
+        (TransferWindow("write", 4096, 1), 5_000_000, False),
+        (StepWindow(0), 2_000_000, False),
+    ],
+)
+def test_only_a_window_that_repeats_one_thing_has_a_steady_power(
+    window: Window, tail_end_ns: int, is_steady: bool
+) -> None:
+    class Steady(SteadyMeter):
+        def steady_energy_j(self, start_ns: int, end_ns: int) -> float:
+            return 4.0
+
+    found = trial(window, meter=Steady(1.0), tail_end_ns=tail_end_ns)
+    assert found.energy_j == (4.0 if is_steady else 1.0)
+
+
+@pytest.mark.parametrize(("remembered_s", "window_s"), [(None, 0.165), (0.07, 0.27), (0.0, 0.13)])
+def test_windows_are_as_long_as_the_open_meter_needs(
+    remembered_s: float | None, window_s: float
+) -> None:
+    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "integration_s": 8.75e-3}
+    description = describe(meter=meter)
+    record = MeterRecord(kind="hwmon", detail="", sync="", remembered_s=remembered_s)
+    found = options_with(record, description, ProfileOptions())
+    assert found.min_window_s == found.settle_s == pytest.approx(window_s)
 
 
 # --- records and raw trials -------------------------------------------------------------------
