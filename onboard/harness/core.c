@@ -96,6 +96,16 @@ static uint32_t stride_through(uint32_t copies) {
     return stride;
 }
 
+/* The copy that is used after the one in use. */
+static uint32_t next_copy(const jw_op_run *run) {
+    const uint32_t next = run->copy + run->stride;
+    return next >= run->op->copies ? next - run->op->copies : next;
+}
+
+static unsigned char *copy_in_use(const jw_op_run *run) {
+    return run->operands + run->copy * run->copy_bytes;
+}
+
 const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
     const jw_kernel *kernel = op->kernel;
     size_t offset = 0;
@@ -133,9 +143,13 @@ const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
         jw_fill_memory(run->operands + run->read_offset[i], op->reads[i].bytes, &op->reads[i].fill,
                        (uint32_t)i + 1);
     }
-    for (uint32_t copy = 1; copy < op->copies; copy++) {
-        memcpy(run->operands + copy * run->copy_bytes, run->operands, run->copy_bytes);
+    /* In the order of use, so that the caches have dropped those that are used first. */
+    for (uint32_t made = 1; made < op->copies; made++) {
+        const unsigned char *source = copy_in_use(run);
+        run->copy = next_copy(run);
+        memcpy(copy_in_use(run), source, run->copy_bytes);
     }
+    run->copy = 0;
 
     run->call.attributes = op->attributes;
     run->call.scalars = op->scalars;
@@ -149,7 +163,7 @@ void jw_op_execute(void *context, uint64_t count) {
     jw_op_run *run = context;
     const jw_op *op = run->op;
     for (; count; count--) {
-        unsigned char *copy = run->operands + run->copy * run->copy_bytes;
+        unsigned char *copy = copy_in_use(run);
         for (size_t i = 0; i < op->read_count; i++) {
             run->reads[i] = copy + run->read_offset[i];
         }
@@ -157,8 +171,7 @@ void jw_op_execute(void *context, uint64_t count) {
             run->writes[i] = copy + run->write_offset[i];
         }
         op->kernel->run(&run->call);
-        run->copy += run->stride;
-        run->copy -= run->copy >= op->copies ? op->copies : 0;
+        run->copy = next_copy(run);
     }
 }
 

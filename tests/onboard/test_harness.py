@@ -98,6 +98,22 @@ def test_cold_copies_are_not_visited_in_the_order_of_their_addresses(tmp_path: P
     assert min(map(abs, strides)) > 128
 
 
+def test_copies_are_filled_in_the_order_in_which_they_are_used(tmp_path: Path) -> None:
+    """Caches then have dropped those that are used first."""
+    log = 'FILE *log = fopen("log", "a"); fprintf(log, "{} %p\\n", {}); fclose(log);'
+    program = compile_with_kernel(
+        tmp_path,
+        log.format("used", "call->reads[0]")
+        + " } void *memcpy(void *to, const void *from, size_t bytes) {"
+        + f" if (bytes == 128) {{ {log.format('filled', 'to')} }}"
+        + " return memmove(to, from, bytes);",
+    )
+    measure(program, tmp_path, RELU.replace("copies=1 ", "copies=77 "))
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    filled, used = ([at for what, at in lines if what == kind] for kind in ("filled", "used"))
+    assert filled == used[1:77]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fill", "check"),
