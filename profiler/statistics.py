@@ -19,7 +19,9 @@ spread has more.
 
 Measurements have longer tails than a normal distribution. Each sitting is therefore left out in
 turn and predicted from the others, for all figures; if their intervals hold less than 95 % of what
-was left out, all are widened until they do (cross-conformal prediction, Vovk 2015).
+was left out, all are widened until they do (cross-conformal prediction, Vovk 2015). Figures that
+differ by less than a window resolves are widened apart from the others: their spreads are rounding
+errors, and no measure of how far a rare interrupt moves them.
 """
 
 from __future__ import annotations
@@ -106,11 +108,15 @@ def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
     if any(len(values) == 0 for values in figures):
         raise ValueError("a median needs at least one value")
     samples = [np.asarray(values, dtype=np.float64) for values in figures]
-    widening = _widening(samples)
-    return [
-        _later(sample, widening * half, freedom)
-        for sample, (half, freedom) in zip(samples, _half_widths(samples), strict=True)
-    ]
+    widening, resolution = _widening(samples)
+    intervals: list[Interval] = []
+    for sample, (half, freedom) in zip(samples, _half_widths(samples), strict=True):
+        if len(sample) == 1 and half == 0.0:
+            intervals.append(Interval.exact(float(sample[0])))
+        else:
+            widened = widening * half if half > _RESOLUTION else resolution
+            intervals.append(_later(sample, widened, freedom))
+    return intervals
 
 
 def interval_after_one_sitting(
@@ -190,19 +196,26 @@ def _correlation(samples: Sequence[NDArray[np.float64]]) -> float:
     return min(1.0, max(0.0, (total / count - 1) / (count - 1)))
 
 
-def _widening(samples: Sequence[NDArray[np.float64]]) -> float:
-    """Factor, at least 1, with which intervals hold 95 % of the values that were left out."""
-    scores: list[float] = []
+def _widening(samples: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+    """Factor, at least 1, with which intervals hold 95 % of the values that were left out, and the
+    half width with which those below the resolution do."""
+    resolved: list[float] = []
+    unresolved: list[float] = []
     for sitting in range(max(map(len, samples), default=0)):
         # Two values are left, so that there is a spread.
         left = [s for s in samples if len(s) > max(sitting, 2) and s.min() > 0]
         others = [np.delete(sample, sitting) for sample in left]
         for sample, other, (half, _) in zip(left, others, _half_widths(others), strict=True):
             error = abs(math.log(sample[sitting]) - float(np.log(other).mean()))
-            if error > _RESOLUTION:
-                scores.append(error / half if half else 1.0)
+            if half > _RESOLUTION:
+                resolved.append(error / half)
             else:
-                scores.append(0.0)
+                unresolved.append(error / _RESOLUTION)
+    return _factor(resolved), _factor(unresolved) * _RESOLUTION
+
+
+def _factor(scores: Sequence[float]) -> float:
+    """Smallest factor, at least 1, that 95 % of the scores do not exceed; 1 for few scores."""
     rank = math.ceil(CONFIDENCE * (len(scores) + 1))
     if len(scores) < _FEWEST_LEFT_OUT or rank > len(scores):
         return 1.0
@@ -211,11 +224,9 @@ def _widening(samples: Sequence[NDArray[np.float64]]) -> float:
 
 def _later(sample: NDArray[np.float64], half: float, freedom: float) -> Interval:
     median = float(np.median(sample))
-    if len(sample) == 1 and half == 0.0:
-        return Interval.exact(median)
     if sample.min() <= 0:
         return Interval(median=median, low=float(sample.min()), high=float(sample.max()))
-    half = min(_WIDEST, max(_RESOLUTION, half))
+    half = min(_WIDEST, half)
     mean = float(np.log(sample).mean())
     low, high = math.exp(mean - half), math.exp(mean + half)
     return Interval(

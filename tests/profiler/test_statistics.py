@@ -93,6 +93,20 @@ def test_values_that_never_differ_have_the_resolution_of_a_window() -> None:
         assert found.high - found.low == pytest.approx(2 * 5e-5 * 2e-3, rel=1e-3)
 
 
+@pytest.mark.parametrize("rounding", [0.0, 1e-12, 1e-9, 1e-6, 1e-5])
+def test_rare_interrupts_of_steady_figures_widen_no_others(rounding: float) -> None:
+    """Of 60 figures that are equal but for rounding, 24 were interrupted once for 3e-4."""
+    rng = np.random.default_rng(0)
+    steady = 1e-3 * (1 + rounding * rng.standard_normal((60, 5)))
+    steady[np.arange(24), rng.integers(5, size=24)] *= 1 + 3e-4
+    noisy = 1e-3 * np.exp(0.01 * rng.standard_normal((6, 5)))
+    found = later_intervals([*steady.tolist(), *noisy.tolist()])
+    halves = [math.log(interval.high / interval.low) / 2 for interval in found]
+    assert all(0.005 < half < 0.06 for half in halves[60:])
+    assert all(3e-4 < half < 1e-3 for half in halves[:24])
+    assert all(half < 1e-3 for half in halves[24:60])
+
+
 def test_one_sitting_takes_its_spread_from_other_figures() -> None:
     drawn = sittings(0, 5, unlike=0.0).tolist()
     *_, found = later_intervals([*drawn, [1e-3]])
