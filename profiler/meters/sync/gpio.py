@@ -84,11 +84,32 @@ class GpioSynchroniser:
         chosen = [pulse for _, pulse in match.pairs]
         edges_ns = np.array(block.windows_ns, dtype=np.int64)[windows]
         edges_s = np.stack([pulses.start_s[chosen], pulses.end_s[chosen]], axis=1)
+        excess_s = _excess_s(edges_s, edges_ns, capture.period_s)
+        # Which part of it comes before the window is not known.
+        edges_s += np.stack([excess_s / 2, -excess_s / 2], axis=1)
         return ClockMap(
             board_ns=edges_ns.ravel(),
             meter_s=edges_s.ravel(),
-            uncertainty_s=capture.period_s / 2,
+            uncertainty_s=capture.period_s / 2 + float(np.quantile(excess_s, 0.95)) / 2,
         )
+
+
+def _excess_s(
+    pulses_s: NDArray[np.float64], windows_ns: NDArray[np.int64], period_s: float
+) -> NDArray[np.float64]:
+    """How much longer each pulse is than its window, float64 [pairs]; both are [pairs, 2].
+
+    The line rises before the board reads its clock, and falls after it. An excess of less than a
+    sample period cannot be told from the distance of the samples, and counts as none.
+    """
+    windows_s = (windows_ns - windows_ns[0, 0]) / 1e9
+    if len(windows_s) == 1:
+        return np.zeros(1)
+    rate = float(pulses_s[-1, 0] - pulses_s[0, 0]) / float(windows_s[-1, 0])
+    excess_s = np.diff(pulses_s, axis=1)[:, 0] - rate * np.diff(windows_s, axis=1)[:, 0]
+    if np.median(excess_s) <= period_s:
+        return np.zeros(len(excess_s))
+    return np.asarray(np.maximum(excess_s, 0.0))
 
 
 def _recorded(

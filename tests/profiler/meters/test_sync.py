@@ -217,6 +217,25 @@ def several(count: int = 12) -> list[Stretch]:
     return stretches
 
 
+@pytest.mark.parametrize(("before_s", "after_s"), [(40e-6, 240e-6), (130e-6, 130e-6), (0.0, 2e-4)])
+def test_the_time_between_the_line_and_the_clock_is_not_part_of_a_window(
+    before_s: float, after_s: float
+) -> None:
+    """The board is busy while it drives the line and reads its clock."""
+    early, late = (Stretch(length_s, BUSY_W, line=True) for length_s in (before_s, after_s))
+    stretches: list[Stretch] = []
+    for each in several():
+        stretches += [early, each, late] if each.line else [each]
+    clocks = Clocks(error=100e-6)
+    capture, block = capture_of(stretches, clocks, 100_000.0), block_of(stretches, clocks)
+    clock = GpioSynchroniser(3).clock(capture, block)
+    assert worst_error_s(clock, clocks, block) <= clock.uncertainty_s < 160e-6
+    trace = trace_of(capture, GpioSynchroniser(3), block)
+    for start_ns, end_ns in block.windows_ns:
+        expected_j = BUSY_W * (end_ns - start_ns) / NS
+        assert trace.energy_j(start_ns, end_ns) == pytest.approx(expected_j, rel=2e-3)
+
+
 def test_a_line_without_edges_is_an_error_that_suggests_the_wire() -> None:
     capture, block = capture_of(several(), Clocks()), block_of(several(), Clocks())
     with pytest.raises(MeasurementInvalid, match=r"logic input 5 .* check the wire"):
