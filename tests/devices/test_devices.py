@@ -43,6 +43,7 @@ from devices.profile import (
     DeviceProfile,
     StorageCosts,
 )
+from devices.program import COMMAND
 from devices.published import load_published, published_flop, published_names
 from tests.support.onboard.kernels import required_sizes
 
@@ -1069,7 +1070,7 @@ def test_a_command_for_a_board_that_was_never_measured_names_its_file(
         assert cli.main([*words, "--device", "my board.yaml"]) == 2
         assert capsys.readouterr().err.endswith(
             f"no profile '{name}' yet; measure the board first:"
-            " cli.py profile --device 'my board.yaml'\n"
+            f" {COMMAND} profile --device 'my board.yaml'\n"
         )
 
 

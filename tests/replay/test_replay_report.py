@@ -18,6 +18,7 @@ from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, ExecutionPlan, Move, Probe
 from devices.profile import Interval
+from devices.program import COMMAND
 from devices.replay import (
     Comparison,
     ExpectedAction,
@@ -266,7 +267,7 @@ def test_only_the_operation_with_a_wrong_cost_is_named(factor: float, word: str)
     said = remedy(report.diagnosis, "bench", "results/replays/one")
     assert said is not None
     assert said.startswith(
-        "cli.py profile --device bench --refine results/replays/one measures this op"
+        f"{COMMAND} profile --device bench --refine results/replays/one measures this op"
     )
 
 

@@ -402,7 +402,7 @@ def test_the_command_that_flashes_names_the_file_that_describes_the_board(
     board = SerialBoard(load_description(str(path)))
     with board, pytest.raises(FirmwareMismatch) as refusal:
         board.prepare(lambda _what: None)
-    assert f"with: cli.py flash --device '{path}'" in str(refusal.value)
+    assert f"with: {COMMAND} flash --device '{path}'" in str(refusal.value)
 
 
 def test_a_board_whose_counter_stands_still_is_refused(bench: Bench) -> None:
