@@ -29,6 +29,7 @@ from replay.costs.tune import Round, Tuned, tune
 from replay.costs.watch import SITTINGS, watch_step
 from replay.directory import StoredRun
 from replay.expectation import expected_step
+from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
@@ -131,6 +132,28 @@ def test_rounds_go_on_while_the_last_schedule_misses_its_deadline(
 
 def test_rounds_go_on_while_the_last_one_took_longer_than_predicted() -> None:
     assert not a_round(1, None, slower=2.0, joules=3.0).is_as_good_as(GRAPH, SCHEDULE)
+
+
+def test_an_error_of_the_power_that_all_ops_share_does_not_end_the_rounds() -> None:
+    """It moves the joules of both schedules alike, and hides no difference between them."""
+    cheaper = SCHEDULE.model_copy(update={"actions": keep_everything(GRAPH)})
+    share = 1.05 * (EXPECTED.energy_j.median / expected_step(GRAPH, cheaper).energy_j.median - 1)
+    ops = tuple(
+        op.model_copy(
+            update={"energy_j_interval": ((1 - share) * op.energy_j, (1 + share) * op.energy_j)}
+        )
+        for op in GRAPH.ops
+    )
+    graph = CostedGraph(
+        name=GRAPH.name,
+        ops=ops,
+        tensors=GRAPH.tensors,
+        error_correlation=0.0,
+        energy_error_correlation=1.0,
+    )
+    assert expected_step(graph, cheaper).energy_j.high > EXPECTED.energy_j.median
+    assert not a_round(1, None, joules=3.0).is_as_good_as(graph, cheaper)
+    assert a_round(1, None, joules=3.0).is_as_good_as(graph, SCHEDULE)
 
 
 def request(**changes: Any) -> Request:
