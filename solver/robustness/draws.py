@@ -6,12 +6,14 @@ it is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal
 end at zero; that half is normal instead, cut off at zero.
 
 One z is drawn for each measurement: ops with the same ``cost_key`` share it, for time and energy.
-So do all page-ins of a graph, and all page-outs, whose costs come from one fit each. Different keys
-are drawn independently.
+So do all page-ins of a graph, and all page-outs, whose costs come from one fit each. Any two of
+these z have the graph's ``error_correlation`` ρ: each is √ρ · z₀ + √(1 - ρ) · ε, with one z₀ for
+the draw and an ε of its own. They are independent if the graph states none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -154,7 +156,7 @@ def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
         )
     sources: dict[tuple[str, str], int] = {}
     source_of = [sources.setdefault(source, len(sources)) for source in _sources(graph)]
-    z = np.random.default_rng(seed).standard_normal((draws, len(sources)))[:, source_of]
+    z = _correlated(draws, len(sources), graph.error_correlation or 0.0, seed)[:, source_of]
     energies = [(c.energy_j, c.energy_j_interval) if c else (0.0, None) for c in priced]
     times = [(c.time_s, c.time_s_interval) if c else (0.0, None) for c in priced]
     return CostDraws(Items(graph), _split_log_normal(energies, z), _split_log_normal(times, z))
@@ -172,6 +174,15 @@ def _sources(graph: CostedGraph) -> list[tuple[str, str]]:
     ops = [("op", op.name) if op.cost_key is None else ("key", op.cost_key) for op in graph.ops]
     paging = [("storage", way) for way in ("write", "read") for _ in graph.tensors]
     return [*ops, *paging]
+
+
+def _correlated(draws: int, sources: int, correlation: float, seed: int) -> FloatArray:
+    """Standard normals with a correlation between columns: a row for each draw."""
+    own = np.random.default_rng(seed).standard_normal((draws, sources))
+    # A generator of its own, so that what a larger number of draws begins with stays the same.
+    common = np.random.default_rng((seed, 1)).standard_normal((draws, 1))
+    z: FloatArray = math.sqrt(correlation) * common + math.sqrt(1.0 - correlation) * own
+    return z
 
 
 def _split_log_normal(

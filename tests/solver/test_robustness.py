@@ -24,12 +24,12 @@ from devices.published import load_published
 from networks.models import build_model
 from plots.robustness import robustness as draw_picture
 from solver.constructed import keep_everything
-from solver.costing.costing import cost_graph
+from solver.costing.costing import CostingResult, cost_graph
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
 from solver.options import SolverOptions
 from solver.pools import Pool
 from solver.problem.claims import OWN_ORDER
-from solver.problem.graph import CostedGraph
+from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import (
@@ -605,8 +605,46 @@ def test_costs_from_one_measurement_share_a_draw() -> None:
     assert abs(np.corrcoef(page_outs[0], page_ins[0])[0, 1]) < 0.4
 
 
-def test_more_draws_of_a_seed_begin_with_the_same_draws() -> None:
-    problem = two_to_bring_back()
+@pytest.mark.parametrize("correlation", [None, 0.2, 1.0])
+def test_a_sum_of_drawn_costs_has_the_interval_that_costing_states(
+    correlation: float | None,
+) -> None:
+    names = [f"op-{index}" for index in range(50)]
+    plain = graph([op(name, "x", "") for name in names], [tensor("x", 1, home="ram")])
+    ends = dict.fromkeys(names, (1 / 1.2, 1.2))
+    problem = with_intervals(plain, ends, ends).model_copy(
+        update={"error_correlation": correlation}
+    )
+    stated = CostingResult(problem, (), ()).step_time_s
+    draws = draw_costs(problem, 4000, seed=0)
+    for sums in (draws.time_s.sum(axis=1), draws.energy_j.sum(axis=1)):
+        low, high = np.quantile(sums, [0.025, 0.975])
+        assert high - low == pytest.approx(stated.high - stated.low, rel=0.1)
+
+
+def test_errors_of_transfers_correlate_as_the_graph_states() -> None:
+    problem = _uncertain_transfers().model_copy(update={"error_correlation": 0.5})
+    draws = draw_costs(problem, 4000, seed=0)
+    # An op, a page-out and a page-in.
+    logs = np.log(draws.energy_j[:, [0, 2, 4]])
+    correlations = np.corrcoef(logs, rowvar=False)[np.triu_indices(3, 1)]
+    assert correlations == pytest.approx([0.5] * 3, abs=0.05)
+
+
+def _uncertain_transfers() -> CostedGraph:
+    """An op whose result can be paged; all costs are 1, from 0.5 to 2."""
+    plain = graph([op("f", "x", "a")], [tensor("x", 1, home="ram"), tensor("a", 1)])
+    page = PageCost(time_s=1.0, energy_j=1.0, energy_j_interval=(0.5, 2.0))
+    tensors = [
+        each.model_copy(update={"page_out": page, "page_in": page} if each.name == "a" else {})
+        for each in plain.tensors
+    ]
+    return with_intervals(graph(plain.ops, tensors), {"f": (0.5, 2.0)})
+
+
+@pytest.mark.parametrize("correlation", [None, 0.2])
+def test_more_draws_of_a_seed_begin_with_the_same_draws(correlation: float | None) -> None:
+    problem = two_to_bring_back().model_copy(update={"error_correlation": correlation})
     some, more, others = (
         draw_costs(problem, count, seed) for count, seed in ((10, 5), (30, 5), (10, 6))
     )
