@@ -123,9 +123,13 @@ class Problem:
     @cached_property
     def is_evidently_infeasible(self) -> bool:
         """Whether the budget is below a bound on RAM or time that needs no search."""
-        late = self.latest_s is not None and self.latest_s < self.least_time_s
         least_bytes, _ = least_ram_bytes(self.graph, self.budget.covers)
-        return late or self.budget.ram_bytes < least_bytes
+        return self.is_evidently_late or self.budget.ram_bytes < least_bytes
+
+    @cached_property
+    def is_evidently_late(self) -> bool:
+        """Whether what every schedule does takes longer than the deadline."""
+        return self.latest_s is not None and self.latest_s < self.unavoidable_time_s
 
     @cached_property
     def must_page_out(self) -> list[bool]:
@@ -167,6 +171,20 @@ class Problem:
     def least_time_s(self) -> float:
         """Time of computing every op once, a lower bound for every schedule."""
         return math.fsum(op.time_s for op in self.graph.ops)
+
+    @cached_property
+    def unavoidable_time_s(self) -> float:
+        """Time of what every schedule does: each op once, and the unavoidable transfers.
+
+        Where transfers run beside ops, one at a time, no step is shorter than the ops or than the
+        transfers.
+        """
+        if self.budget.instantaneous_paging:
+            return self.least_time_s
+        transfers_s = self.unavoidable_pages.time_s
+        if self.overlaps:
+            return max(self.least_time_s, transfers_s)
+        return self.least_time_s + transfers_s
 
 
 def _sum(costs: Sequence[PageCost | None]) -> PageCost:

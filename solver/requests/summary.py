@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -16,6 +15,7 @@ from devices.documents.readable import (
     time_words,
 )
 from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
 from solver.search.search import Progress
@@ -162,10 +162,10 @@ def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]
     else:
         words = "; ".join(schedule.restrictions)
         yield (f"no schedule{layers} {fits} in which {words}; others may exist")
-    deadline_s, least_s = schedule.budget.deadline_s, math.fsum(op.time_s for op in graph.ops)
     enough, bound = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
-    if deadline_s is not None and deadline_s < least_s:
-        yield (f"computing every op once takes {si(least_s, 's')}, whatever the RAM budget")
+    problem = Problem(graph, schedule.budget)
+    if problem.is_evidently_late:
+        yield (f"{_longest_needed(problem)}, whatever the RAM budget")
     elif enough is None:
         yield ("no larger RAM budget is known to be enough")
     else:
@@ -180,6 +180,17 @@ def _explain_infeasible(schedule: Schedule, graph: CostedGraph) -> Iterator[str]
             f"the shortest feasible deadline with this RAM budget is{proven} {enough_s:.9g} s"
             + ("" if not proven or bound_s is None else f"; at least {bound_s:.9g} s are needed")
         )
+
+
+def _longest_needed(problem: Problem) -> str:
+    """What alone takes longer than the deadline, in words."""
+    ops_s, transfers_s = problem.least_time_s, problem.unavoidable_pages.time_s
+    if problem.latest_s is not None and problem.latest_s < ops_s:
+        return f"computing every op once takes {si(ops_s, 's')}"
+    transfers = f"the transfers that every schedule makes take {si(transfers_s, 's')}"
+    if problem.overlaps:
+        return transfers
+    return f"computing every op once takes {si(ops_s, 's')} and {transfers} more"
 
 
 def _layers(graph: CostedGraph) -> tuple[str, str]:

@@ -63,10 +63,13 @@ class Advice:
 def advise(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     """Search for the smallest RAM budget and the shortest deadline that are feasible.
 
-    Each search takes an equal share of ``limit``, and at most 30 s.
+    Each search takes an equal share of ``limit``, and at most 30 s. No RAM budget is searched if
+    the deadline is too short for each.
     """
     if problem.budget.deadline_s is None:
         return _smallest_ram(problem, options, limit)
+    if problem.is_evidently_late:
+        return _shortest_deadline(problem, options, limit)
     ram = _smallest_ram(problem, options, limit.part(0.5))
     deadline = _shortest_deadline(problem, options, limit)
     return replace(ram, deadline_s=deadline.deadline_s, deadline_bound_s=deadline.deadline_bound_s)
@@ -216,7 +219,7 @@ def _shortest_deadline(problem: Problem, options: SolverOptions, limit: TimeLimi
         _anneal_for_time(search, until)
     if search.value is None:
         return Advice()
-    return Advice(deadline_s=search.value, deadline_bound_s=problem.least_time_s)
+    return Advice(deadline_s=search.value, deadline_bound_s=problem.unavoidable_time_s)
 
 
 def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:
@@ -231,7 +234,7 @@ def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Se
         The search after it has run.
     """
     patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
-    search = Search(patient, "time", options, bound=problem.least_time_s)
+    search = Search(patient, "time", options, bound=problem.unavoidable_time_s)
     with suppress(RefereeError):  # it needs more RAM than the budget
         search.offer(page_everything(patient))
     if len(problem.graph.ops) <= MOST_OPS:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -32,6 +33,7 @@ from solver.problem.schedule import (
 )
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay, verify
+from solver.requests.summary import summary
 from solver.search.search import Ending, Progress
 from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph
@@ -479,6 +481,50 @@ def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
     assert schedule.status == "infeasible"
     assert schedule.smallest_ram_bytes is None
     assert schedule.smallest_deadline_s == 7.5
+
+
+def _stored_chain(*, dma: bool = False) -> CostedGraph:
+    """20 ops of 1 s, each of which reads a parameter that a transfer of 2 s brings."""
+    count = 20
+    made = graph(
+        [op(f"f{i}", f"a{i} w{i}", f"a{i + 1}") for i in range(count)],
+        [
+            *(tensor(f"a{i}", 4) for i in range(count + 1)),
+            *(tensor(f"w{i}", 4, home="storage", page_in=(2.0, 1.0)) for i in range(count)),
+        ],
+    )
+    return made.model_copy(update={"asynchronous_transfers": dma})
+
+
+@pytest.mark.parametrize(
+    ("dma", "instantaneous", "least_s", "said"),
+    [
+        (False, False, 60.0, "takes 20 s and the transfers that every schedule makes take 40 s"),
+        (True, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),
+        (False, True, 20.0, "computing every op once takes 20 s, whatever"),
+    ],
+)
+def test_a_deadline_before_ops_and_unavoidable_transfers_is_infeasible_by_sums(
+    dma: bool, instantaneous: bool, least_s: float, said: str
+) -> None:
+    problem = _stored_chain(dma=dma)
+    budget = Budget(ram_bytes=1000, deadline_s=least_s - 1, instantaneous_paging=instantaneous)
+    late = solve_graph(problem, budget, EXACT, with_advice=False)
+    assert (late.status, late.ended_by, late.restrictions) == ("infeasible", "proven", ())
+    assert late.solver.engine == "none"
+    kept = replay(problem, keep_everything(problem))
+    assert said in "\n".join(map(str, summary(late, kept, problem)))
+
+
+@pytest.mark.parametrize("formulation", ["auto", "compact"])
+def test_the_shortest_deadline_is_bounded_by_ops_and_unavoidable_transfers(
+    formulation: FormulationName,
+) -> None:
+    options = replace(EXACT, formulation=formulation)
+    late = solve_graph(_stored_chain(), Budget(ram_bytes=1000, deadline_s=50.0), options)
+    assert late.status == "infeasible"
+    assert late.solver.engine == "none"
+    assert late.smallest_deadline_s == late.smallest_deadline_bound_s == 60.0
 
 
 # --- time and interruption ------------------------------------------------------------------------
