@@ -7,7 +7,11 @@ from typing import Self
 
 from devices.profile import DeviceProfile
 from networks.training.step import TrainingStep
-from profiler.building.plan_memory import CHECKSUM_BYTES, profiled_ram_bytes
+from profiler.building.plan_memory import (
+    CHECKSUM_BYTES,
+    least_firmware_ram_bytes,
+    profiled_ram_bytes,
+)
 from replay.lowering.lowering import LoweringError, lower
 from replay.runs import planned_workspace
 from solver.problem.graph import CostedGraph
@@ -40,6 +44,11 @@ class BoardRam:
         if profile is None or step is None or not profile.board.shares_ram:
             return None
         return cls(step, subject.graph, profile)
+
+    @property
+    def largest_arena_bytes(self) -> int:
+        """Largest arena beside the fewest records: no schedule with a larger one can run."""
+        return self.profile.board.usable_bytes - least_firmware_ram_bytes(len(self.graph.ops))
 
     def has_room(self, budget: Budget) -> bool:
         """Whether a schedule of the budget fits with its records if each tensor is paged once."""

@@ -60,6 +60,11 @@ def firmware_ram_bytes(plan: ExecutionPlan, page_bytes: int) -> int:
     return _rounded_up(whole + buffers + paddings, ALIGNMENT_BYTES)
 
 
+def least_firmware_ram_bytes(operations: int) -> int:
+    """RAM that a plan which computes so many operations takes besides its arena, at least."""
+    return _rounded_up(min(operations, WATCHED_ACTIONS) * _SPAN_BYTES, ALIGNMENT_BYTES)
+
+
 def profiled_ram_bytes(plan: ExecutionPlan, profile: DeviceProfile) -> int:
     """RAM that a plan takes of a profiled board besides its arena; 0 where it is not counted."""
     if not profile.board.shares_ram:

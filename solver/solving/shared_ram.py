@@ -61,6 +61,10 @@ class RamUse:
 class SharedRam(Protocol):
     """RAM of a board that arena and records share."""
 
+    @property
+    def largest_arena_bytes(self) -> int:
+        """Largest arena beside the fewest records: no schedule with a larger one can run."""
+
     def has_room(self, budget: Budget) -> bool:
         """Whether a schedule of the budget fits with its records if each tensor is paged once."""
 
@@ -91,8 +95,9 @@ def solve_in_shared_ram(
 
     Returns:
         What the searches found; the last schedule is the one to use. If none was found that fits
-        with its records, it says so of the largest smaller budget without one, or is
-        ``no_solution``. The others prove bounds only: they may not run.
+        with its records, it says so: that none can, if what is proven leaves no room for the fewest
+        records of any schedule, or that none is known. The others prove bounds only: they may not
+        run.
     """
     if ram is None:
         return (find(budget, time_limit_s),)
@@ -137,7 +142,7 @@ def solve_in_shared_ram(
         return (*searched, _best(fitting))
     without = [each for each in searched if not each.actions]
     if without:
-        return (*searched, max(without, key=lambda each: each.budget.ram_bytes))
+        return (*searched, _without_schedule(without, min(asked_bytes, ram.largest_arena_bytes)))
     return (*searched, _cannot_run(searched[-1], asked_bytes, use))
 
 
@@ -164,6 +169,40 @@ def _smaller(budget: Budget, found: Schedule, before: RamUse | None, use: RamUse
 def _best(fitting: list[Schedule]) -> Schedule:
     usable = [each for each in fitting if each.energy_j is not None]
     return min(usable, key=lambda each: each.energy_j or 0.0, default=fitting[-1])
+
+
+def _without_schedule(without: list[Schedule], largest_bytes: int) -> Schedule:
+    """The result of searches of which some found no schedule, and the others none that fits.
+
+    A proof counts if it is one for arenas of ``largest_bytes``, which are the largest that can run.
+    """
+    widest = max(without, key=_too_little_bytes)
+    if _too_little_bytes(widest) >= largest_bytes:
+        largest = widest.budget.model_copy(update={"ram_bytes": largest_bytes})
+        return widest.model_copy(update={"budget": largest})
+    widest = max(without, key=lambda each: each.budget.ram_bytes)
+    if widest.status == "no_solution":
+        return widest
+    note = (
+        "whether a schedule with a larger arena and fewer records can run is not known; one that"
+        " pages nothing has the fewest (--no-paging)"
+    )
+    return widest.model_copy(
+        update={
+            "status": "no_solution",
+            "ended_by": None,
+            "certificate": None,
+            "notes": (*widest.notes, note),
+        }
+    )
+
+
+def _too_little_bytes(found: Schedule) -> int:
+    """The largest RAM that is proven to be too little for the schedules that were searched."""
+    too_little = 0 if found.status == "no_solution" else found.budget.ram_bytes
+    if found.status == "infeasible" and found.smallest_ram_bound_bytes is not None:
+        too_little = max(too_little, found.smallest_ram_bound_bytes - 1)
+    return too_little
 
 
 def _cannot_run(found: Schedule, asked_bytes: int, use: RamUse | None) -> Schedule:

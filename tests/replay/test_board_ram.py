@@ -123,6 +123,12 @@ def test_a_board_without_room_for_the_records_of_any_schedule_has_none() -> None
     assert f"no schedule fits into {both} asked for, in whatever order" in text
 
 
+def test_no_plan_of_a_step_has_fewer_records_than_the_fewest() -> None:
+    ram = BoardRam(STEP, GRAPH, board(2 * LEAST_BYTES))
+    fewest_bytes = 2 * LEAST_BYTES - ram.largest_arena_bytes
+    assert 0 < fewest_bytes <= firmware_ram_bytes(plan_of(BY_RULE), 1)
+
+
 @pytest.mark.parametrize("lacking", [0, 1])
 def test_run_refuses_what_solve_would(lacking: int) -> None:
     """Before anything is built; the error names the largest budget."""

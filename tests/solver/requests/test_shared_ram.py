@@ -41,6 +41,11 @@ class Firmware:
     """RAM of a board whose records of a schedule are larger, the less RAM it leaves unused."""
 
     records_bytes: Callable[[int], int]
+    fewest_bytes: int = 0
+
+    @property
+    def largest_arena_bytes(self) -> int:
+        return ASKED.ram_bytes - self.fewest_bytes
 
     def has_room(self, _budget: Budget) -> bool:
         return False
@@ -52,17 +57,28 @@ class Firmware:
         return RamUse(schedule.arena_bytes, records_bytes, ASKED.ram_bytes)
 
 
-def solved(smallest_bytes: int, records_bytes: Callable[[int], int]) -> tuple[Schedule, list[int]]:
-    """The schedule that is used where the step takes ``smallest_bytes``; the budgets searched."""
+def solved(
+    smallest_bytes: int,
+    records_bytes: Callable[[int], int],
+    *,
+    fewest_bytes: int = 0,
+    proven_bytes: int | None = None,
+) -> tuple[Schedule, list[int]]:
+    """The schedule that is used where the step takes ``smallest_bytes``; the budgets searched.
+
+    It is proven that every schedule needs ``proven_bytes``, and ``fewest_bytes`` of records.
+    """
     budgets = []
 
     def find(budget: Budget, _seconds: float | None) -> Schedule:
         budgets.append(budget.ram_bytes)
         if budget.ram_bytes < smallest_bytes:
-            return nothing(budget)
+            needs = {"smallest_ram_bound_bytes": proven_bytes}
+            return nothing(budget).model_copy(update=needs)
         return found(budget, budget.ram_bytes)
 
-    *_, schedule = solve_in_shared_ram(find, ASKED, 10.0, Firmware(records_bytes))
+    ram = Firmware(records_bytes, fewest_bytes)
+    *_, schedule = solve_in_shared_ram(find, ASKED, 10.0, ram)
     return schedule, budgets
 
 
@@ -76,13 +92,35 @@ def test_a_schedule_with_fewer_records_is_found_above_a_budget_without_any() -> 
 
 
 @pytest.mark.parametrize("smallest_bytes", [99_000, 100_000])
-def test_where_no_schedule_fits_the_largest_budget_without_one_is_stated(
+def test_nothing_fits_where_what_every_schedule_needs_leaves_no_room_for_the_fewest_records(
     smallest_bytes: int,
 ) -> None:
-    schedule, budgets = solved(smallest_bytes, lambda _: 12_000)
-    assert (schedule.status, schedule.actions) == ("infeasible", ())
-    tried = [each for each in budgets if each < smallest_bytes]
-    assert schedule.budget.ram_bytes == max(tried) > 88_000
+    """All schedules have 12,000 bytes of records; no schedule within 88,000 bytes was found."""
+    schedule, _ = solved(smallest_bytes, lambda _: 12_000, fewest_bytes=12_000)
+    assert (schedule.status, schedule.ended_by, schedule.actions) == ("infeasible", "proven", ())
+    assert (schedule.budget.ram_bytes, schedule.asked_ram_bytes) == (88_000, ASKED.ram_bytes)
+
+
+@pytest.mark.parametrize(("proven_bytes", "fits"), [(99_001, False), (99_000, True)])
+def test_what_every_schedule_needs_is_proven_without_a_search_of_the_largest_budget(
+    proven_bytes: int, fits: bool
+) -> None:
+    schedule, budgets = solved(
+        99_500, lambda _: 9_000, fewest_bytes=1_000, proven_bytes=proven_bytes
+    )
+    assert not any(99_000 <= each < ASKED.ram_bytes for each in budgets)
+    assert schedule.status == ("no_solution" if fits else "infeasible")
+    if not fits:
+        assert schedule.budget.ram_bytes == 99_000
+
+
+def test_records_of_one_schedule_prove_nothing_about_schedules_with_fewer() -> None:
+    """Schedules above 96,000 bytes were not searched but for one; others may have few records."""
+    schedule, budgets = solved(96_000, lambda _: 9_000)
+    assert budgets == [100_000, 91_000, 95_500, 97_750]
+    assert (schedule.status, schedule.ended_by, schedule.actions) == ("no_solution", None, ())
+    assert schedule.budget.ram_bytes == 95_500
+    assert "--no-paging" in schedule.notes[-1]
 
 
 @pytest.mark.parametrize("records_bytes", [5_000, 12_000])
