@@ -17,7 +17,7 @@ from solver.problem.claims import claims_of, class_of, proven_of
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
 from solver.robustness.draws import BoolArray, CostDraws
-from solver.robustness.search import LEAST_IN_TIME, TOLERANCE, DrawProgress, DrawSearch, DrawTask
+from solver.robustness.search import TOLERANCE, DrawProgress, DrawSearch, DrawTask
 
 DRAWS_SEED = 0
 
@@ -230,11 +230,10 @@ def _best_on_average(search: DrawSearch) -> int | None:
     """
     evaluation = search.evaluation
     means_j = evaluation.energies_j.mean(axis=1)
-    in_time = evaluation.on_time.mean(axis=1)
     found: int | None = None
     rows = range(len(evaluation.schedules))
     for row in (search.least, *rows):
-        if in_time[row] < LEAST_IN_TIME or search.is_late(evaluation.schedules[row]):
+        if search.is_late_too_often(row) or search.is_late(evaluation.schedules[row]):
             continue
         if found is None or means_j[row] < means_j[found] * (1 - 1e-9):
             found = row

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from solver.problem.schedule import (
 )
 from solver.referee.referee import replay, verify
 from solver.robustness.bounds import DrawBounds
-from solver.robustness.draws import CostDraws, NoDrawsError, draw_costs
+from solver.robustness.draws import CostDraws, Items, NoDrawsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess, assess_robustness
 from solver.robustness.search import DrawSearch
@@ -393,6 +393,36 @@ def test_no_schedule_is_offered_if_none_is_in_time_often_enough() -> None:
     assert in_time is not None
     assert in_time.value == pytest.approx((draws.time_s[:, 0] <= 1.0).mean())
     assert found.robustness.least_energy.within.value == in_time.value
+
+
+def _only_op(times_s: Sequence[float], deadline_s: float | None) -> tuple[Schedule, CostDraws]:
+    """A schedule of one op of 1 s, and draws in which it takes ``times_s``."""
+    plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
+    items = Items(plain)
+    energy_j, time_s = (np.tile(costs, (len(times_s), 1)) for costs in items.costs())
+    time_s[:, 0] = times_s
+    budget = Budget(ram_bytes=2, deadline_s=deadline_s)
+    return schedule_of(plain, keep_everything(plain), budget=budget), CostDraws(
+        items, energy_j, time_s
+    )
+
+
+@pytest.mark.parametrize(("late", "is_tightened"), [(2, False), (3, True)])
+def test_the_deadline_is_tightened_where_less_than_95_percent_of_the_draws_are_in_time(
+    late: int, is_tightened: bool
+) -> None:
+    """47 of 50 draws are 94 %; a quantile between the draws is 9.98 s, and in time."""
+    schedule, draws = _only_op([9.9] * (50 - late) + [10.05] * late, deadline_s=10.0)
+    search = DrawSearch(schedule, draws, EXACT, 60.0)
+    deadlines_s = []
+    while (task := search.next_task()) is not None:
+        if task.kind == "mean":
+            deadlines_s.append(task.deadline_s)
+        search.take(task, task.start)
+        if len(deadlines_s) == 2:
+            break
+    tightened_s = pytest.approx(10.0 / 1.005)
+    assert deadlines_s == ([10.0, tightened_s] if is_tightened else [10.0])
 
 
 def beside_ops(deadline_s: float | None) -> tuple[CostedGraph, Schedule]:
