@@ -57,15 +57,16 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
         f" {robustness.solved_draws} of them searched again, {known} known,"
         f" {robustness.seconds:.0f} s"
     )
+    has_deadline = robustness.least_energy.in_time is not None
     names = [
         "energy at the stated costs",
         "mean energy over the draws",
         f"within {percent} of the best known",
         f"within {percent} of the best, proven",
-        "mean excess over the best known",
-        "in 95 % of the draws at most",
+        f"mean excess over the best known{', if in time' if has_deadline else ''}",
+        f"in 95 % of {'these' if has_deadline else 'the'} draws at most",
     ]
-    if robustness.least_energy.in_time is not None:
+    if has_deadline:
         names.append("in time")
     columns = [["", *names], ["least energy", *_column(robustness.least_energy)]]
     best = robustness.best_on_average

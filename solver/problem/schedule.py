@@ -138,7 +138,8 @@ class DrawStatistics(StrictModel):
     the share of draws in which it is in time and within the tolerance of the best schedule known,
     ``provably_within`` the share in which it is within the tolerance of the proven least energy.
     ``regrets`` is, for each draw, the relative excess over the energy of the best schedule known,
-    None if the schedule is late; ``mean_regret`` and ``regret_95`` (95th percentile) summarize it.
+    None if the schedule is late; ``mean_regret`` and ``regret_95`` (95th percentile) summarize the
+    others, and are absent if it is late in all draws.
     """
 
     energy_j: NonNegative

@@ -18,6 +18,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cli
+from commands.console import Console
+from commands.solve.robustness import summarise_robustness
 from devices.errors import EngineFailed
 from devices.profile import AffinePageCost, Interval, StorageCosts, SweepPoint
 from devices.published import load_published
@@ -423,6 +425,24 @@ def test_the_deadline_is_tightened_where_less_than_95_percent_of_the_draws_are_i
             break
     tightened_s = pytest.approx(10.0 / 1.005)
     assert deadlines_s == ([10.0, tightened_s] if is_tightened else [10.0])
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "names"),
+    [
+        (10.0, ("mean excess over the best known, if in time", "in 95 % of these draws at most")),
+        (None, ("mean excess over the best known ", "in 95 % of the draws at most")),
+    ],
+)
+def test_excesses_are_stated_of_the_draws_in_time(
+    deadline_s: float | None, names: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    schedule, draws = _only_op([9.0] * 6 + [11.0] * 4, deadline_s)
+    with ThreadPoolExecutor(1) as executor:
+        found = assess(schedule, draws, 0, EXACT, Pool(executor, lambda: 1), 60.0)
+    summarise_robustness(Console(), schedule.model_copy(update={"robustness": found.robustness}))
+    printed = capsys.readouterr().out
+    assert [name for name in names if name not in printed] == []
 
 
 def beside_ops(deadline_s: float | None) -> tuple[CostedGraph, Schedule]:
