@@ -56,9 +56,10 @@ def keep_everything(graph: CostedGraph) -> tuple[Action, ...]:
 def page_everything(problem: Problem) -> tuple[Action, ...]:
     """Build the schedule that pages every tensor out between its uses.
 
-    It computes every op once, in order. Tensors that the next op does not read are paged out, and
-    paged in right before they are read. In this order, no schedule without recomputation needs less
-    RAM.
+    It computes every op once, in order. What must persist in storage is paged out as soon as it is
+    there. Tensors that the next op does not read are paged out, and paged in right before they are
+    read; those that cannot be paged in are held until they are read for the last time. In this
+    order, no schedule without recomputation needs less RAM.
     """
     tensors = problem.graph.tensors
     resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
@@ -69,9 +70,7 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
 
     def has_further_use(i: int, after: int) -> bool:
         readers = problem.readers[i]
-        if tensors[i].persist == "ram" or (readers and readers[-1] > after):
-            return True
-        return tensors[i].persist == "storage" and i not in stored
+        return tensors[i].persist == "ram" or bool(readers and readers[-1] > after)
 
     def put_away(after: int, keep: set[int]) -> None:
         for i in sorted(undecided - keep):
@@ -89,6 +88,13 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
             actions.append(PageIn(tensor=tensors[i].name))
             resident.add(i)
 
+    def save(indices: Iterable[int]) -> None:
+        for i in indices:
+            if problem.must_page_out[i]:
+                actions.append(PageOut(tensor=tensors[i].name))
+                stored.add(i)
+
+    save(sorted(resident))
     for k, op in enumerate(problem.graph.ops):
         put_away(k - 1, set(problem.reads[k]))
         for i in problem.reads[k]:
@@ -98,14 +104,8 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
         undecided.update(problem.reads[k], problem.writes[k])
         resident.difference_update(problem.consumes[k])
         undecided.difference_update(problem.consumes[k])
-        for i in problem.writes[k]:
-            if tensors[i].persist == "storage":
-                actions.append(PageOut(tensor=tensors[i].name))
-                stored.add(i)
+        save(problem.writes[k])
     for i, tensor in enumerate(tensors):
         if tensor.persist == "ram":
             bring(i)
-        if tensor.persist == "storage" and i not in stored:
-            bring(i)
-            actions.append(PageOut(tensor=tensor.name))
     return with_frees(problem.graph, actions)

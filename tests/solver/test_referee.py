@@ -491,6 +491,33 @@ def test_no_schedule_needs_less_than_the_least_ram(problem: CostedGraph, covers:
     assert keeping.peak_bytes >= replay(problem, paging, covers).peak_bytes >= least
 
 
+@pytest.mark.parametrize("overwritten", [False, True])
+@pytest.mark.parametrize("page_in", [None, (1.0, 1.0)])
+@pytest.mark.parametrize("paging", [False, True])
+def test_paging_everything_frees_what_must_persist_and_is_read_no_more(
+    overwritten: bool, page_in: tuple[float, float] | None, paging: bool
+) -> None:
+    """``w`` has 10 bytes and leaves RAM before the last op, which takes 12."""
+    reads = "x w" if overwritten else "x"
+    problem = graph(
+        [
+            op("f", reads, "a", in_place={"a": "w"} if overwritten else {}),
+            op("g", "a", "b"),
+            op("h", "b", "c"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("w", 10, persist="storage", page_out=(1.0, 1.0), page_in=page_in),
+            tensor("a", 10 if overwritten else 5),
+            tensor("b", 1),
+            tensor("c", 11),
+        ],
+    )
+    budget = Budget(ram_bytes=12, paging=paging)
+    paged = page_everything(Problem(problem, budget))
+    assert verify(problem, paged, budget).energy_j == 4.0
+
+
 def _energy_j(problem: CostedGraph, action: Action) -> float:
     return _cost(problem, action)[1]
 
