@@ -110,7 +110,8 @@ class Engine(EngineProcess):
         self._sent_columns = 0
         self._sent_rows = 0
         self._is_running = False
-        # Claims of the engine that its own solutions refuted, and that were corrected.
+        # Claims of the engine that its own solutions refuted or that it did not confirm; they were
+        # corrected.
         self.faults: list[str] = []
 
     def minimise(

@@ -59,7 +59,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class Finished:
-    """End of a run. ``reason`` says why the engine failed, or which of its proofs was false."""
+    """End of a run.
+
+    ``reason`` says why the engine failed, or which of its proofs is false or was not confirmed.
+    """
 
     outcome: Outcome
     reason: str = ""

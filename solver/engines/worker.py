@@ -36,12 +36,18 @@ _BOUND_INTERVAL_S = 0.25
 # is claimed. HiGHS 1.15.1 with presolve has called one in a thousand small programs infeasible that
 # has a solution, or a suboptimal solution optimal.
 _SMALL_COLUMNS = 400
-# A first proof that took longer than this is not repeated, and bounds are reported meanwhile.
+# An optimum that took longer than this is not proven again, and bounds are reported meanwhile. That
+# there is no solution is always proven again: it ends the search.
 _LONGEST_PROVEN_TWICE_S = 2.0
+# The second proof may take so many times as long as the first, and this long at least.
+_SECOND_PROOF_RATIO, _LEAST_SECOND_PROOF_S = 5.0, 10.0
 # Difference of two optima, relative, that tolerances explain.
 _TOLERANCE = 1e-5
 # The tolerance of engines for a row is absolute, 1e-6: rows of smaller coefficients are magnified.
 _SMALL_COEFFICIENT = 2.0**-7
+
+
+_INFEASIBLE = Finished("infeasible")
 
 
 class _Reporter:
@@ -129,11 +135,13 @@ class _Engine:
         began = time.monotonic()
         with nullcontext() if run.presolve else self.without_presolve():
             proof = self._proof(model.optimize(relax=True) if run.relax else self.optimize(report))
-        fault = ""
-        if run.presolve and self.is_small and time.monotonic() - began < _LONGEST_PROVEN_TWICE_S:
+        took_s, fault = time.monotonic() - began, ""
+        is_repeated = took_s < _LONGEST_PROVEN_TWICE_S or proof == _INFEASIBLE
+        if run.presolve and self.is_small and is_repeated:
             with self.without_presolve():
                 # HiGHS counts the time of all its runs.
-                limit_s = time.monotonic() - self._created + 5 * _LONGEST_PROVEN_TWICE_S
+                limit_s = time.monotonic() - self._created
+                limit_s += max(_SECOND_PROOF_RATIO * took_s, _LEAST_SECOND_PROOF_S)
                 again = self._proof(model.optimize(relax=run.relax, max_seconds=limit_s))
                 model.max_seconds = mip.INF
             proof, fault = self._agreed(proof, again, run)
@@ -145,7 +153,7 @@ class _Engine:
 
     @property
     def is_small(self) -> bool:
-        """Whether every result is proven twice."""
+        """Whether results are proven twice."""
         return len(self.columns) <= _SMALL_COLUMNS
 
     @contextmanager
@@ -171,7 +179,7 @@ class _Engine:
             mip.OptimizationStatus.INT_INFEASIBLE,
         )
         if status in infeasible:
-            return Finished("infeasible")
+            return _INFEASIBLE
         return Finished("failed", f"the engine ended with status {status.name}")
 
     def _agreed(
@@ -180,7 +188,8 @@ class _Engine:
         """What is left of two proofs, and which of them is false.
 
         A solution that satisfies every row refutes a claim that none exists, and any bound above
-        its objective, whoever made the claim. If neither run has one, what claims less is left.
+        its objective, whoever made the claim. If neither run has one, what claims less is left, and
+        nothing of a claim that none exists which the other run does not confirm.
         """
         solutions = [
             proof
@@ -189,6 +198,11 @@ class _Engine:
             and self._program.satisfied_by(proof.values, relaxed=run.relax)
         ]
         if not solutions:
+            if one == _INFEASIBLE and isinstance(other, Finished) and other != _INFEASIBLE:
+                fault = (
+                    "called a program infeasible with presolve and did not prove it again without"
+                )
+                return Finished("stopped"), fault
             optima = [proof for proof in (one, other) if isinstance(proof, _Optimum)]
             return min(optima, key=lambda optimum: optimum.bound, default=one), ""
         best = min(solutions, key=lambda solution: solution.objective)

@@ -280,6 +280,22 @@ def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     assert bounds == [pytest.approx(7.0)]
 
 
+@pytest.mark.parametrize("second", ["finds a solution", "does not end"])
+def test_that_a_small_program_is_infeasible_counts_only_if_it_is_proven_twice(second: str) -> None:
+    """The first proof takes longer than an optimum that is proven twice."""
+    slow = "worker._LONGEST_PROVEN_TWICE_S = 0.0\n"
+    lost = 'truth = lambda status: Finished("failed", "the engine ended")\n'
+    script = _LIAR.replace("def lie", slow + (lost if second == "does not end" else "") + "def lie")
+    command = [sys.executable, "-c", script, "infeasible"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    outcome, reason, bounds = json.loads(ran.stdout)
+    assert "infeasible with presolve" in reason
+    if second == "does not end":
+        assert (outcome, bounds) == ("stopped", [])
+    else:
+        assert (outcome, bounds) == ("optimal", [pytest.approx(7.0)])
+
+
 @dataclass(frozen=True)
 class FaultOfHighs:
     """A program about which HiGHS 1.15.1 with presolve proves what is false.
