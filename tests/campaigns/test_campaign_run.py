@@ -598,13 +598,24 @@ def _children(parent: int) -> list[Path]:
 # --- killed and interrupted -----------------------------------------------------------------------
 
 
-def ended_after(seconds: float, number: signal.Signals) -> None:
-    """Run the campaign in another process, and signal it after a while unless it has ended."""
+def finished_cells() -> dict[Path, int]:
+    """When the result of each finished cell was written, in nanoseconds."""
+    times = times_of_writing(DIRECTORY)
+    return {path: at for path, at in times.items() if path.name == "cell.json"}
+
+
+def ended_once_more_is_finished(number: signal.Signals, draw: random.Random) -> None:
+    """Run the campaign in another process, and signal it soon after it has finished some cells.
+
+    It may have ended until then.
+    """
     here = Path.cwd()
     words = ("campaign", "run", str(here / "tried.yaml"), "--results", str(here / "results"))
+    enough = len(finished_cells()) + draw.randrange(1, 6)
     with started_as_by_a_shell(cli.__file__, *words) as (process, mark):
+        assert eventually(lambda: len(finished_cells()) >= enough or process.poll() is not None)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
+            process.wait(draw.uniform(0.0, 0.5))
         process.send_signal(number)
         code = process.wait(60)
         assert code in {0, -number, 128 + number}
@@ -620,10 +631,11 @@ def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     draw = random.Random(number)
     kept: dict[Path, int] = {}
     for _ in range(4):
-        ended_after(draw.uniform(1.0, 6.0), number)
-        written = times_of_writing(DIRECTORY)
-        assert kept.items() <= written.items()
-        kept = {path: at for path, at in written.items() if path.name == "cell.json"}
+        ended_once_more_is_finished(number, draw)
+        finished = finished_cells()
+        assert kept.items() <= finished.items()
+        kept = finished
+        assert kept
         if (DIRECTORY / "cells.json").exists():
             for result in read_campaign(DIRECTORY).cells:  # every file can be read
                 assert result.solved is None or result.schedule()
