@@ -82,7 +82,7 @@ def test_the_notebook_installs_from_its_clone_or_from_the_repository_that_is_fil
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_the_notebook_runs_and_its_outputs_are_those_that_are_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

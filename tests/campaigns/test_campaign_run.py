@@ -48,7 +48,7 @@ from tests.support.campaigns import campaign_with_replays
 from tests.support.networks.onnx_files import model, node, saved, tensor
 from tests.support.paths import REFERENCES, ROOT
 
-pytestmark = pytest.mark.timeout(900)  # every replay compiles kernels
+pytestmark = pytest.mark.timeout(2400)  # every replay compiles kernels
 
 PUBLISHED: Mapping[str, Any] = {
     "schema": "campaign/1",

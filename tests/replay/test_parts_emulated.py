@@ -46,7 +46,7 @@ SEED = 7
 # --- slices ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_a_published_network_trains_in_slices_on_a_board_of_64_kib() -> None:
     """Every value is that of the unscheduled step of whole layers, which takes 14 times the RAM."""
     whole = build_model("resnet8", parameters_in="storage")
