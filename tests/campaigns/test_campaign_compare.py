@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cli
@@ -61,6 +61,7 @@ def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 # --- shifts ---------------------------------------------------------------------------------------
 
 
+@settings(derandomize=True)
 @given(st.lists(st.tuples(positive, positive), min_size=2, max_size=9), positive)
 def test_a_shift_does_not_depend_on_the_unit_and_turns_round_with_the_sides(
     pairs: list[tuple[float, float]], unit: float
@@ -76,6 +77,7 @@ def test_a_shift_does_not_depend_on_the_unit_and_turns_round_with_the_sides(
     assert there.low <= there.shift <= there.high
 
 
+@settings(derandomize=True)
 @given(st.lists(positive, min_size=2, max_size=9), positive, st.integers(1, 50))
 def test_a_shift_without_scatter_is_decided(
     before: list[float], factor: float, comparisons: int

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cli
@@ -94,6 +94,7 @@ def test_storage_and_idle_power_are_compared_too() -> None:
 bounds = st.tuples(*[st.floats(1e-9, 1e3)] * 3).map(sorted)
 
 
+@settings(derandomize=True)
 @given(bounds, bounds, st.floats(1e-6, 0.5))
 def test_swapping_the_profiles_inverts_the_ratios(
     a: list[float], b: list[float], level: float

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
@@ -335,6 +335,7 @@ def test_texts_of_a_tradeoff_can_be_read(tmp_path: Path, overhead: float, graph:
 # --- room for labels ----------------------------------------------------------------------------
 
 
+@settings(derandomize=True)
 @given(
     st.lists(st.floats(0, 10), min_size=1, max_size=12).map(sorted),
     st.floats(0.01, 0.8),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -119,6 +119,7 @@ def test_a_figure_without_values_is_refused() -> None:
         later_intervals([[1.0], []])
 
 
+@settings(derandomize=True)
 @given(st.lists(VALUES, min_size=1, max_size=6), st.floats(1e-3, 1e3))
 def test_intervals_hold_their_median_and_scale_with_the_unit(
     figures: list[list[float]], unit: float
@@ -132,6 +133,7 @@ def test_intervals_hold_their_median_and_scale_with_the_unit(
             assert getattr(other, end) == pytest.approx(unit * getattr(interval, end), rel=1e-6)
 
 
+@settings(derandomize=True)
 @given(st.lists(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=5), min_size=1, max_size=5))
 def test_zeros_are_allowed(figures: list[list[float]]) -> None:
     for interval, values in zip(later_intervals(figures), figures, strict=True):

@@ -53,7 +53,7 @@ from tests.support.onboard.replays import (
 # --- expectation ------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, derandomize=True)
 @given(st.data())
 def test_actions_add_up_to_the_referees_totals(data: st.DataObject) -> None:
     problem = data.draw(small_graphs())
@@ -341,6 +341,7 @@ def _part(name: str, predicted: Interval, measured: Interval) -> Part:
     return Part(name, name, (name,), "operation", Comparison.of(predicted, measured))
 
 
+@settings(derandomize=True)
 @given(
     st.lists(
         st.tuples(st.floats(1, 10), st.floats(0, 0.5), st.floats(1, 10), st.floats(0, 0.5)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -257,6 +257,7 @@ def power(times_ms: list[int], watts: float = 2.0, saturated: int | None = None)
     )
 
 
+@settings(derandomize=True)
 @given(
     levels=st.lists(st.floats(0.1, 20.0), min_size=30, max_size=60),
     start=st.integers(0, 50),
@@ -319,6 +320,7 @@ def counter(risen_j: list[float], range_j: float) -> EnergyCounter:
     return EnergyCounter(times, values, range_j, 0.01)
 
 
+@settings(derandomize=True)
 @given(power_w=st.floats(1.0, 200.0), range_j=st.floats(5.0, 70000.0), phase=st.floats(0.0, 1.0))
 def test_energy_is_right_when_the_counter_wraps(
     power_w: float, range_j: float, phase: float

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pynvml
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices.description import LocalTransport, SerialTransport
@@ -156,6 +156,7 @@ def steps_of_power(*levels_w: float, seconds_each: float) -> tuple[SampledPower,
     return power, [round(n * seconds_each * 1e9) for n in range(len(levels_w) + 1)]
 
 
+@settings(derandomize=True)
 @given(levels_w=st.lists(st.floats(10, 500), min_size=3, max_size=3), seconds=st.floats(2.1, 4))
 def test_energy_of_long_steady_windows_follows_from_averaged_power(
     levels_w: list[float], seconds: float

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices.errors import MeasurementInvalid
@@ -69,6 +69,7 @@ def block(bus: int, shunt: int) -> BlockRecord:
     return BlockRecord(windows_ns=(), markers_ns=(), samples=samples)
 
 
+@settings(derandomize=True)
 @given(
     st.sampled_from(["ina219", "ina226", "ina3221"]),
     st.floats(1.0, 25.0),

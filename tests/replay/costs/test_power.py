@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
@@ -51,6 +51,7 @@ def step_of(times_s: list[float], energy_j: float, other_s: float = 0.0) -> Meas
     return MeasuredStep(math.fsum(times_s) + other_s, energy_j, spans)
 
 
+@settings(derandomize=True)
 @given(
     st.lists(POWERS, min_size=4, max_size=4),
     st.lists(st.tuples(st.integers(0, 3), TIMES), min_size=1, max_size=12),
@@ -70,6 +71,7 @@ def test_powers_that_all_change_alike_are_found(
         assert power_w.median == pytest.approx(factor * powers_w[number])
 
 
+@settings(derandomize=True)
 @given(TIMES, TIMES, TIMES)
 def test_what_is_unknown_draws_as_much_as_the_rest(
     known_s: float, unknown_s: float, other_s: float
@@ -121,6 +123,7 @@ def test_steps_without_an_energy_have_no_factor() -> None:
     assert power_factors(plan_of(compute(UNKNOWN)), [step_of([1e-3], 3e-3)], profile) == ()
 
 
+@settings(derandomize=True)
 @given(st.floats(0.0, 0.5), st.floats(0.0, 0.5))
 def test_the_interval_of_a_power_is_what_time_leaves_of_the_energys(
     of_time: float, of_power: float

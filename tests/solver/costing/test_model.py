@@ -113,7 +113,7 @@ def test_intervals_hold_the_costs_of_held_out_operations() -> None:
 
 
 @given(st.sampled_from(sorted(SIGNATURES)), st.integers(0, 10**6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_operation_has_a_prediction_within_its_interval(kind: str, seed: int) -> None:
     (spec,) = drawn(kind, 1, seed)
     found = model().predict(spec)
@@ -124,7 +124,7 @@ def test_any_operation_has_a_prediction_within_its_interval(kind: str, seed: int
 
 
 @given(st.integers(1, 1 << 18), st.integers(2, 16))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, derandomize=True)
 def test_more_elements_cost_more(elements: int, factor: int) -> None:
     few, many = (
         smooth().predict(OpSpec.of("relu.forward", elements=count)).time_s.median
