@@ -7,9 +7,10 @@ here; the client computes the formula in the other direction.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from devices.errors import BoardUnreachable
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import Ppk2Meter
 from profiler.meters.base import BlockRecord, BoardSamples, Void
 from profiler.meters.capture import Capture, Flaw
@@ -33,6 +34,7 @@ from profiler.meters.stand_ins.ppk2 import Loss, Ppk2StandIn, Scenario, Step
 from profiler.opening.meters import open_synchroniser
 from tests.support.boards.processes import wait_until
 from tests.support.failures import sentence_of
+from tests.support.queued import counting_queued
 
 RATE_HZ = 100_000
 ALL = slice(None)
@@ -329,18 +331,34 @@ def described(port: str, **changes: Any) -> Ppk2Meter:
     return Ppk2Meter.model_validate(fields | changes)
 
 
+class Late(Exception):
+    """Samples did not arrive on time, by the client's own record.
+
+    ``queued_s`` are the seconds without a processor meanwhile.
+    """
+
+    queued_s: float = 0.0
+
+
 @contextmanager
 def connected(scenario: Scenario, **changes: Any) -> Iterator[tuple[Ppk2StandIn, Ppk2]]:
     with Ppk2StandIn(scenario) as stand_in:
         instrument = open_ppk2(described(stand_in.port, **changes))
         try:
-            yield stand_in, instrument
+            with counting_queued() as queued:
+                yield stand_in, instrument
+        except Late as late:
+            late.queued_s = queued.seconds
+            raise
         finally:
             instrument.close()
 
 
 CALM_BINS = 10
 CALM_S = 150e-6
+ATTEMPTS = 3
+BUSY_S = 0.05
+"""Time without a processor that explains late samples: the pseudo-terminal holds 0.01 s of them."""
 
 
 def is_calm(scenario: Scenario, started_s: float, arrivals: Arrivals) -> bool:
@@ -363,23 +381,56 @@ def is_calm(scenario: Scenario, started_s: float, arrivals: Arrivals) -> bool:
     return bool(np.ptp(sliding_window_view(least_s, CALM_BINS).min(axis=1)) < CALM_S)
 
 
+def repeated_if_late(test: Callable[[], None]) -> Callable[[], None]:
+    """A test that is repeated if samples are late.
+
+    It is skipped if they are late time after time while other programs have the processors, and
+    fails if they are late otherwise.
+    """
+
+    @wraps(test)
+    def repeated() -> None:
+        seen: list[Late] = []
+        for _ in range(ATTEMPTS):
+            try:
+                test()
+            except Late as late:
+                seen.append(late)
+            else:
+                return
+        if min(late.queued_s for late in seen) < BUSY_S:
+            pytest.fail(f"samples were late on a computer with time for them: {seen}")
+        if seen[-1].__cause__ is not None:
+            raise seen[-1]
+        pytest.skip(f"this computer is too busy for the stand-in: {seen[-1]}")
+
+    return repeated
+
+
 @contextmanager
-def skipped_if_busy(stand_in: Ppk2StandIn) -> Iterator[None]:
-    """Stop the instrument inside; skips the test if this computer was too busy for the stand-in."""
+def arriving_on_time(stand_in: Ppk2StandIn) -> Iterator[None]:
+    """Stop the instrument inside.
+
+    Raises :class:`Late`, from the refusal of the block if it was refused.
+    """
+    refusal = None
     with patch("profiler.meters.ppk2.ppk2.decode", wraps=decode) as decoding:
         try:
             yield
-        finally:  # what came too late may have been refused
-            status = stand_in.status()
-            if decoding.called:
-                arrivals: Arrivals = decoding.call_args.args[1]
-                if status.overflowed or not is_calm(stand_in.scenario, status.started_s, arrivals):
-                    pytest.skip(f"this computer is too busy for the stand-in: {status}")
+        except MeasurementInvalid as error:
+            refusal = error
+    status = stand_in.status()
+    if decoding.called:
+        arrivals: Arrivals = decoding.call_args.args[1]
+        if status.overflowed or not is_calm(stand_in.scenario, status.started_s, arrivals):
+            raise Late(str(status)) from refusal
+    if refusal is not None:
+        raise refusal
 
 
 def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:
-    """Stop and return the capture, or skip the test."""
-    with skipped_if_busy(stand_in):
+    """Stop and return the capture."""
+    with arriving_on_time(stand_in):
         capture = instrument.stop()
     wait_until(lambda: not stand_in.status().streaming)
     assert len(capture) == stand_in.status().samples
@@ -393,6 +444,7 @@ def recorded(scenario: Scenario, duration_s: float = 0.3) -> Capture:
         return finished(stand_in, instrument)
 
 
+@repeated_if_late
 def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
     steps = (Step(0.05, 20e-6), Step(0.05, 300e-6), Step(0.02, 0.003), Step(0.04, 0.03, inputs=4))
     steps += (Step(0.04, 0.45, inputs=0x81),)
@@ -422,6 +474,7 @@ def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
         assert inside == pytest.approx(3.3 * step.current_a, rel=2e-2)
 
 
+@repeated_if_late
 def test_losses_of_the_stand_in_are_found() -> None:
     """Every stretch of flagged samples has lost ones, and every lost sample is flagged."""
     losses = (
@@ -442,11 +495,13 @@ def test_losses_of_the_stand_in_are_found() -> None:
     assert falls[0] == 110_000 - 1  # 0.7 s later than the first, at 0.4 s
 
 
+@repeated_if_late
 def test_a_clock_error_of_the_instrument_is_not_taken_for_a_loss() -> None:
     capture = recorded(Scenario(clock_error=100e-6))
     assert not capture.flaws.any()
 
 
+@repeated_if_late
 def test_currents_beyond_its_range_are_saturated_and_settling_is_flagged() -> None:
     steps = (Step(0.1, 0.4), Step(0.1, 1.3), Step(0.1, 0.001))
     capture = recorded(Scenario(steps, settling=2))
@@ -458,6 +513,7 @@ def test_currents_beyond_its_range_are_saturated_and_settling_is_flagged() -> No
     assert capture.power_w[20_000:30_000][trusted] == pytest.approx(0.0033, rel=1e-2)
 
 
+@repeated_if_late
 def test_the_windows_of_a_block_get_their_energies() -> None:
     """The stand-in also drives the board's line; its clock runs 80 ppm faster than the board's."""
     windows = [(0.05, 0.02), (0.08, 0.012), (0.03, 0.3), (0.06, 0.0008)]
@@ -479,7 +535,7 @@ def test_the_windows_of_a_block_get_their_energies() -> None:
         meter = HostMeter(instrument, sync, "emulated")
         meter.begin()
         time.sleep(0.5)
-        with skipped_if_busy(stand_in):
+        with arriving_on_time(stand_in):
             trace = meter.finish(block)
     readings = [trace.energy_j(*window_ns) for window_ns in windows_ns]
     lost = readings[1]
@@ -490,6 +546,15 @@ def test_the_windows_of_a_block_get_their_energies() -> None:
     assert meter.record.kind == "ppk2"
     assert meter.record.rate_hz == RATE_HZ
     assert meter.record.sync_uncertainty_s == pytest.approx(5e-6)
+
+
+@pytest.mark.slow
+def test_a_reader_that_is_late_by_itself_is_no_busy_computer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("profiler.meters.ppk2.ppk2._POLL_S", 0.05)
+    with pytest.raises(pytest.fail.Exception, match="samples were late"):
+        test_a_clock_error_of_the_instrument_is_not_taken_for_a_loss()
 
 
 def test_mode_and_voltage_are_set_as_described() -> None:
