@@ -45,6 +45,7 @@ class _Session:
     def __init__(self, meter: ScpiMeter) -> None:
         self.meter: Final = meter
         self.identity = ""
+        self._identities_due = 0
         self._manager: ResourceManager | None = None
         self._resource: MessageBasedResource | None = None
 
@@ -130,6 +131,9 @@ class _Session:
             return self._open_resource().query(query)
 
     def number(self, query: str) -> float:
+        """Like :meth:`ask`; no query is sent while answers to earlier ones may still come."""
+        if self._identities_due:
+            raise _NoAnswerError(f"no answers to the queries before {query}")
         answer = self.ask(query)
         number = _NUMBER.fullmatch(answer)
         if number is None:
@@ -137,15 +141,25 @@ class _Session:
         return float(number.group(1))
 
     def resynchronise(self) -> None:
-        """Read late answers and drop them, since they would be taken for those of later queries."""
+        """Read late answers and drop them, since they would be taken for those of later queries.
+
+        Answers come in order, so that only further identities can follow the first one.
+        """
+        has_come = False
         with contextlib.suppress(_NoAnswerError):
-            answer = self.ask("*IDN?").strip()
+            self.tell("*IDN?")
+            self._identities_due += 1
             for _ in range(_MOST_LATE):
-                if answer == self.identity:
-                    return
                 with self._alive("*IDN?"):
                     answer = self._open_resource().read().strip()
+                if answer == self.identity:
+                    has_come = True
+                    self._identities_due -= 1
+                if not self._identities_due:
+                    return
             raise self.gone("*IDN?", "it sends answers without queries")
+        if has_come:  # the others were lost
+            self._identities_due = 0
 
     def close(self) -> None:
         for opened in (self._resource, self._manager):
