@@ -1,7 +1,7 @@
 """Fixtures of several test modules, and a check that unmarked tests boot no emulated board.
 
 Every process that runs tests has its own locks on ports and boards: tests measure this computer in
-several processes at once.
+several processes at once. What a killed run leaves is removed by the next one.
 """
 
 import gc
@@ -10,12 +10,13 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 import pytest
 import yaml
 from hypothesis import settings
 
+from devices.claims.scratch import ScratchDirectory
 from devices.description import CATALOG
 from devices.user_cache import user_cache
 from tests.support.boards.unmarked import NoEmulators
@@ -38,23 +39,28 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     share_compiled(config)
-    directory = TemporaryDirectory(prefix="joulewright-no-emulators-")
-    config.add_cleanup(directory.cleanup)
-    config.pluginmanager.register(NoEmulators(Path(directory.name)))
-    locks = TemporaryDirectory(prefix="joulewright-locks-")
-    config.add_cleanup(locks.cleanup)
+    no_emulators = scratch(config, Path(gettempdir()), "no-emulators")
+    config.pluginmanager.register(NoEmulators(no_emulators))
+    # Whoever makes a scratch directory locks the directory around it, which must be no other one.
+    locks = scratch(config, Path(gettempdir()), "locks") / "tmp"
+    locks.mkdir()
     # Another session may use this computer as a board meanwhile, so this one has its own locks and
     # claims. The user of an SSH server reads files below TMPDIR.
-    os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = locks.name
-    Path(locks.name).chmod(0o755)
+    os.environ["XDG_RUNTIME_DIR"] = os.environ["TMPDIR"] = str(locks)
+    for directory in (locks.parent, locks):
+        directory.chmod(0o755)
     # The storage of this computer is a file below its home, for one program at a time. What was
     # compiled stays where it is.
     caches = user_cache().parent
     os.environ["XDG_CACHE_HOME"] = str(caches)
-    caches.mkdir(parents=True, exist_ok=True)
-    home = TemporaryDirectory(prefix="joulewright-tests-", dir=caches)
-    config.add_cleanup(home.cleanup)
-    os.environ["HOME"] = home.name
+    os.environ["HOME"] = str(scratch(config, caches, "home"))
+
+
+def scratch(config: pytest.Config, parent: Path, name: str) -> Path:
+    """A new directory for this process of the run."""
+    made = ScratchDirectory(parent, f"jw-test-{name}-")
+    config.add_cleanup(made.remove)
+    return made.path
 
 
 @pytest.hookimpl(wrapper=True)

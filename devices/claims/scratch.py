@@ -53,7 +53,7 @@ class ScratchDirectory:
 def _remove_unless_locked(directory: Path) -> None:
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # removed by its own process
+    except (FileNotFoundError, PermissionError):  # removed by its own process, or another user's
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,6 +7,9 @@ import signal
 import sys
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
+
+import pytest
 
 from devices.claims.scratch import ScratchDirectory
 from tests.support.paths import ROOT
@@ -39,3 +42,21 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_kep
     with ScratchDirectory(tmp_path, "work-") as mine:
         assert sorted(tmp_path.iterdir()) == sorted([mine.path, tmp_path / "other"])
     assert list(tmp_path.iterdir()) == [tmp_path / "other"]
+
+
+def test_a_directory_that_another_user_keeps_private_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "work-of-another"
+    private.mkdir()
+    opened = os.open
+
+    def refusing(path: Path, *words: Any, **named: Any) -> int:
+        if path == private:
+            raise PermissionError
+        return opened(path, *words, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with ScratchDirectory(tmp_path, "work-") as mine:
+        assert mine.path.is_dir()
+    assert list(tmp_path.iterdir()) == [private]

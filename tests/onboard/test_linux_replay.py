@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from devices.claims.scratch import ScratchDirectory
 from devices.description import NativeToolchain, Storage
 from devices.operation import OpSpec
 from devices.plan import (
@@ -330,10 +331,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     if request.param == "disk":
         yield tmp_path
         return
-    directory = Path("/dev/shm") / f"joulewright-test-{os.getpid()}"
-    directory.mkdir()
-    yield directory
-    shutil.rmtree(directory)
+    with ScratchDirectory(Path("/dev/shm"), "jw-test-place-") as directory:
+        yield directory.path
 
 
 def test_a_run_recovers_the_last_step_of_the_run_before_it(

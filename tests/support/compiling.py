@@ -9,9 +9,11 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 
 import pytest
+
+from devices.claims.scratch import ScratchDirectory
 
 _VARIABLE = "JOULEWRIGHT_TESTS_COMPILED"
 
@@ -19,9 +21,9 @@ _VARIABLE = "JOULEWRIGHT_TESTS_COMPILED"
 def share_compiled(config: pytest.Config) -> None:
     """Keep results of :func:`compile_once` until the first process of this run of tests ends."""
     if _VARIABLE not in os.environ:
-        directory = TemporaryDirectory(prefix="joulewright-compiled-")
-        os.environ[_VARIABLE] = directory.name
-        config.add_cleanup(directory.cleanup)
+        directory = ScratchDirectory(Path(gettempdir()), "jw-test-compiled-")
+        os.environ[_VARIABLE] = str(directory.path)
+        config.add_cleanup(directory.remove)
         config.add_cleanup(lambda: os.environ.pop(_VARIABLE))
 
 

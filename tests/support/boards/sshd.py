@@ -25,10 +25,12 @@ from typing import Any
 
 import pytest
 
+from devices.claims.scratch import ScratchDirectory
 from devices.description import SshTransport
 
 SSHD = Path("/usr/sbin/sshd")
 _START_LIMIT_S = 10.0
+_USER_PREFIX = "jw-test-"
 
 
 def left_by_sessions(directory: Path) -> list[str]:
@@ -245,8 +247,8 @@ def running_sshd(*, small_disk: bool = False, settings: str = "") -> Iterator[Ss
         if not program.exists():
             pytest.fail(f"{program} is missing: sudo apt install openssh-server openssh-client")
     with contextlib.ExitStack() as stack:
-        directory = Path(tempfile.mkdtemp(prefix="joulewright-sshd-"))
-        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        parent = Path(os.environ.get("TMPDIR", tempfile.gettempdir()))
+        directory = stack.enter_context(ScratchDirectory(parent, "jw-test-sshd-")).path
         user = stack.enter_context(_ordinary_user(directory))
         server = _prepare(directory, user, settings)
         command = [*_as_user(user), str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
@@ -266,7 +268,8 @@ def _ordinary_user(home: Path) -> Iterator[pwd.struct_passwd]:
     if os.getuid() != 0:
         yield pwd.getpwuid(os.getuid())
         return
-    name = f"jw-test-{secrets.token_hex(4)}"
+    _remove_left_users()
+    name = f"{_USER_PREFIX}{secrets.token_hex(4)}"
     subprocess.run(
         ["useradd", "--system", "--shell", "/bin/sh", "--home-dir", str(home), name], check=True
     )
@@ -274,6 +277,18 @@ def _ordinary_user(home: Path) -> Iterator[pwd.struct_passwd]:
         yield pwd.getpwnam(name)
     finally:
         subprocess.run(["userdel", "--force", name], check=True, capture_output=True)
+
+
+def _remove_left_users() -> None:
+    """Remove the users of killed runs: a :class:`ScratchDirectory` that nobody uses is removed."""
+    for user in pwd.getpwall():
+        if user.pw_name.startswith(_USER_PREFIX) and not Path(user.pw_dir).exists():
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                    if process.stat().st_uid == user.pw_uid:
+                        os.kill(int(process.name), signal.SIGKILL)
+            # Another run may remove it meanwhile.
+            subprocess.run(["userdel", "--force", user.pw_name], capture_output=True)
 
 
 def _as_user(user: pwd.struct_passwd) -> list[str]:
