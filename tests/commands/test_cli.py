@@ -18,8 +18,11 @@ from devices.program import setup_words
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import hard_problem
+from tests.support.graphs.schedules import UNSEARCHED
 from tests.support.paths import ROOT
 
 
@@ -214,8 +217,22 @@ def test_a_time_limit_without_a_solution_exits_with_6(capsys: pytest.CaptureFixt
         *("solve", "--profile", "m4", "--model", "resnet18_cifar", "--ram-budget", "30%"),
         *("--budget-covers", "activations", "--no-paging", "--no-remat", "--time-limit", "0.001"),
     )
-    assert code in {5, 6}
-    assert capsys.readouterr().out
+    assert code == 6
+    assert "stopped by the time limit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("infeasible", 5), ("exhausted", 7), ("no_solution", 6)]
+)
+def test_the_exit_code_says_why_there_is_no_schedule(
+    status: str, code: int, graph_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsolved(graph: CostedGraph, budget: Budget, *_: object, **__: object) -> Schedule:
+        nothing = {"graph": graph.name, "solver": UNSEARCHED, "bound_covers": "schedules in"}
+        return Schedule.model_validate({"status": status, "budget": budget, **nothing})
+
+    monkeypatch.setattr("solver.requests.choice.solve_graph", unsolved)
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == code
 
 
 def test_export_graph_round_trips(graph_file: Path) -> None:

@@ -861,6 +861,30 @@ def test_output_names_the_smallest_feasible_budget(
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
 
 
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [
+        (("infeasible", "infeasible"), 5),
+        (("infeasible", "exhausted"), 7),
+        (("exhausted", "no_solution"), 6),
+    ],
+)
+def test_the_exit_code_says_why_no_point_has_a_schedule(
+    statuses: tuple[str, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsolved(
+        studies: Sequence[Study], _options: object, _pool: object, keep: Callable[[Event], None]
+    ) -> None:
+        (study,) = studies
+        for budget, status in zip(study.budgets, statuses, strict=True):
+            schedule = without_actions(study.graph, budget, status=status)
+            keep(PointSolved(study, [schedule]))
+
+    monkeypatch.setattr("solver.sweep.sweep.sweep", unsolved)
+    file = graph_file(tmp_path, two_layers())
+    assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%,100%") == code
+
+
 @pytest.mark.slow
 def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
     words = ("--profile", "m0", "m4", "--model", "linear", "autoencoder")
