@@ -94,8 +94,9 @@ def evict_into_arena(
 
     Returns:
         The schedule with the plan of its addresses, which are multiples of the greatest common
-        divisor of all sizes; None if tensors that cannot be paged are in the way, or the C library
-        cannot be compiled. The referees have to confirm both.
+        divisor of all sizes; None if tensors that cannot be paged are in the way, an op writes a
+        tensor in place of a smaller one, or the C library cannot be compiled. The referees have to
+        confirm both.
 
     Raises:
         OutOfTime: The time limit has passed.
