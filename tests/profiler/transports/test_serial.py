@@ -122,16 +122,21 @@ class Lossy:
         return b"".join(map(encode, passing))
 
 
-def once(kind: Kind) -> Callable[[Frame], bool]:
-    """Choose the first frame of this kind."""
-    seen: list[Frame] = []
+class Once:
+    """Choose one frame of this kind, the first unless ``number`` says otherwise."""
 
-    def loses(frame: Frame) -> bool:
-        if frame.kind is kind:
-            seen.append(frame)
-        return frame.kind is kind and len(seen) == 1
+    def __init__(self, kind: Kind, number: int = 1) -> None:
+        self._kind = kind
+        self._number = number
+        self._seen = 0
 
-    return loses
+    @property
+    def has_chosen(self) -> bool:
+        return self._seen >= self._number
+
+    def __call__(self, frame: Frame) -> bool:
+        self._seen += frame.kind is self._kind
+        return frame.kind is self._kind and self._seen == self._number
 
 
 def at_random(share: float, seed: int) -> Callable[[Frame], bool]:
@@ -275,15 +280,37 @@ def test_data_survives_noise_in_both_directions(bench: Bench) -> None:
     assert session.read(64, len(data)) == data
 
 
-@pytest.mark.parametrize("kind", [k for k in Kind if k not in (Kind.REFUSED, Kind.RESTART)])
+@pytest.mark.parametrize(
+    "kind", [k for k in Kind if k not in (Kind.REFUSED, Kind.RESTART, Kind.STRANGER)]
+)
 def test_any_frame_may_be_lost_without_a_line_being_executed_twice(
     bench: Bench, kind: Kind
 ) -> None:
     bench.connect()
-    bench.cable.disturb(Lossy(once(kind)), Lossy(once(kind)))
+    lost = Once(kind)
+    # The board says what it expects after a piece was lost.
+    piece = Once(Kind.WRITE, 2) if kind is Kind.EXPECTED else lost
+    bench.cable.disturb(Lossy(piece), Lossy(lost))
     board = bench.prepared()
     assert run(board) == WINDOWS
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+    data = random.Random(1).randbytes(5000)
+    board._session.write(64, data)
+    assert bench.board.arena[64 : 64 + len(data)] == data
+    assert board._session.read(64, len(data)) == data
+    assert lost.has_chosen
+
+
+def test_a_restart_is_noticed_though_the_report_of_it_is_lost(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    lost = Once(Kind.STRANGER)
+    bench.cable.disturb(undisturbed, Lossy(lost))
+    bench.board.reset()
+    with pytest.raises(RebootError, match="restarted"):
+        run(board)
+    assert lost.has_chosen
+    assert bench.board.executed == []
 
 
 def test_pieces_whose_answer_was_lost_are_repeated_at_the_same_size(bench: Bench) -> None:
@@ -296,7 +323,7 @@ def test_pieces_whose_answer_was_lost_are_repeated_at_the_same_size(bench: Bench
         pieces.append(frame)
         return len(pieces) == 2
 
-    bench.cable.disturb(Lossy(second_piece), Lossy(once(Kind.OK)))
+    bench.cable.disturb(Lossy(second_piece), Lossy(Once(Kind.OK)))
     session.line(LONG_LINE, Silence(0.05, 10.0))
     assert bench.board.executed == [LONG_LINE]
 
