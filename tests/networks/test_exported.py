@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -928,36 +928,42 @@ def test_a_missing_pytorch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         from_source(tmp_path, "")
 
 
-if importlib.util.find_spec("torch") is not None:
+needs_pytorch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
-    @pytest.mark.slow
-    def test_a_network_is_exported_from_its_source(tmp_path: Path) -> None:
-        (tmp_path / "parts.py").write_text("FEATURES = 3\n")
-        path = from_source(
-            tmp_path,
-            "import torch\nfrom parts import FEATURES\n"
-            "def build():\n    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n",
+
+@needs_pytorch
+@pytest.mark.slow
+def test_a_network_is_exported_from_its_source(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text("FEATURES = 3\n")
+    path = from_source(
+        tmp_path,
+        "import torch\nfrom parts import FEATURES\n"
+        "def build():\n    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n",
+    )
+    step = build_model(path, loss="mse")
+    assert (step.batch, updated(step)) == (4, {"weight", "bias"})
+
+
+@needs_pytorch
+@pytest.mark.slow
+def test_sources_of_one_name_are_exported_to_two_files(tmp_path: Path) -> None:
+    paths = []
+    for features in (3, 5):
+        source = tmp_path / str(features) / "net.py"
+        source.parent.mkdir()
+        source.write_text(
+            f"import torch\nFEATURES = {features}\ndef build():\n"
+            "    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n"
         )
-        step = build_model(path, loss="mse")
-        assert (step.batch, updated(step)) == (4, {"weight", "bias"})
+        paths.append(exported(f"{source}:build", tmp_path / "networks"))
+    first, second = (build_model(path, loss="mse") for path in paths)
+    assert [Path(path).name for path in paths] == ["net.build.pt2"] * 2
+    assert first.ops != second.ops
 
-    @pytest.mark.slow
-    def test_sources_of_one_name_are_exported_to_two_files(tmp_path: Path) -> None:
-        paths = []
-        for features in (3, 5):
-            source = tmp_path / str(features) / "net.py"
-            source.parent.mkdir()
-            source.write_text(
-                f"import torch\nFEATURES = {features}\ndef build():\n"
-                "    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n"
-            )
-            paths.append(exported(f"{source}:build", tmp_path / "networks"))
-        first, second = (build_model(path, loss="mse") for path in paths)
-        assert [Path(path).name for path in paths] == ["net.build.pt2"] * 2
-        assert first.ops != second.ops
 
-    @pytest.mark.slow
-    def test_a_source_that_fails_is_quoted_with_its_place(tmp_path: Path) -> None:
-        with pytest.raises(ExportError, match=r"failed: ValueError: no data \(at net.py:2\)"):
-            from_source(tmp_path, "def build():\n    raise ValueError('no data')\n")
-        assert not any(path.is_file() for path in (tmp_path / "networks").rglob("*"))
+@needs_pytorch
+@pytest.mark.slow
+def test_a_source_that_fails_is_quoted_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"failed: ValueError: no data \(at net.py:2\)"):
+        from_source(tmp_path, "def build():\n    raise ValueError('no data')\n")
+    assert not any(path.is_file() for path in (tmp_path / "networks").rglob("*"))

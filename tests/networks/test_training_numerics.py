@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
-from typing import Any
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -174,63 +173,70 @@ def _is_state(name: str) -> bool:
     return name.endswith(("_moment", ".corrections"))
 
 
-if importlib.util.find_spec("torch") is not None:
-    import torch
+needs_pytorch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
+
+@needs_pytorch
+@pytest.mark.parametrize(
+    ("network", "loss"),
+    [
+        (small_convolutional, "convolutional"),
+        (small_transformer, "transformer"),
+        (small_mixture, "mixture"),
+        (small_gated, "gated"),
+        (small_hourglass, "hourglass"),
+        (small_recurrent, "recurrent"),
+    ],
+)
+def test_loss_and_gradients_agree_with_pytorch(
+    network: Callable[[], Network],
+    loss: str,
+    library: KernelLibrary,
+) -> None:
     from tests.support.networks import pytorch
 
-    @pytest.mark.parametrize(
-        ("network", "loss"),
-        [
-            (small_convolutional, pytorch.convolutional),
-            (small_transformer, pytorch.transformer),
-            (small_mixture, pytorch.mixture),
-            (small_gated, pytorch.gated),
-            (small_hourglass, pytorch.hourglass),
-            (small_recurrent, pytorch.recurrent),
-        ],
+    step = training_step(network())
+    start = start_values(step)
+    made = execute(step, library, start)
+    found = gradients(step, made)
+    masks = {
+        op.layer: dropout_mask(step, library, op.layer)
+        for op in step.ops
+        if op.spec.kind == "dropout.forward"
+    }
+    expected_loss, expected = pytorch.loss_and_gradients(
+        getattr(pytorch, loss), {**start, **masks}, set(found)
     )
-    def test_loss_and_gradients_agree_with_pytorch(
-        network: Callable[[], Network],
-        loss: Callable[[pytorch.Tensors], Any],
-        library: KernelLibrary,
-    ) -> None:
-        step = training_step(network())
-        start = start_values(step)
-        made = execute(step, library, start)
-        found = gradients(step, made)
-        masks = {
-            op.layer: dropout_mask(step, library, op.layer)
-            for op in step.ops
-            if op.spec.kind == "dropout.forward"
-        }
-        expected_loss, expected = pytorch.loss_and_gradients(loss, {**start, **masks}, set(found))
-        assert float(made["loss.loss"][0]) == pytest.approx(expected_loss, rel=1e-5)
-        for name, gradient in found.items():
-            np.testing.assert_allclose(
-                gradient, expected[name].reshape(gradient.shape), rtol=1e-3, atol=1e-6, err_msg=name
-            )
+    assert float(made["loss.loss"][0]) == pytest.approx(expected_loss, rel=1e-5)
+    for name, gradient in found.items():
+        np.testing.assert_allclose(
+            gradient, expected[name].reshape(gradient.shape), rtol=1e-3, atol=1e-6, err_msg=name
+        )
 
-    @given(
-        size=st.integers(1, 40),
-        kernel=st.integers(1, 6),
-        stride=st.integers(1, 7),
-        padding=st.integers(0, 3),
+
+@needs_pytorch
+@given(
+    size=st.integers(1, 40),
+    kernel=st.integers(1, 6),
+    stride=st.integers(1, 7),
+    padding=st.integers(0, 3),
+)
+def test_windows_of_ceil_mode_are_those_of_pytorch(
+    size: int, kernel: int, stride: int, padding: int
+) -> None:
+    import torch
+
+    assume(2 * padding <= kernel <= size + 2 * padding)
+    net = Network("pool", 1)
+    pooled = net.max_pool2d(
+        "pool",
+        net.input("image", 1, 1, size, size),
+        kernel,
+        stride=stride,
+        padding=padding,
+        ceil_mode=True,
     )
-    def test_windows_of_ceil_mode_are_those_of_pytorch(
-        size: int, kernel: int, stride: int, padding: int
-    ) -> None:
-        assume(2 * padding <= kernel <= size + 2 * padding)
-        net = Network("pool", 1)
-        pooled = net.max_pool2d(
-            "pool",
-            net.input("image", 1, 1, size, size),
-            kernel,
-            stride=stride,
-            padding=padding,
-            ceil_mode=True,
-        )
-        expected = torch.nn.functional.max_pool2d(
-            torch.zeros(1, 1, size, size), kernel, stride, padding, ceil_mode=True
-        )
-        assert pooled.shape == tuple(expected.shape)
+    expected = torch.nn.functional.max_pool2d(
+        torch.zeros(1, 1, size, size), kernel, stride, padding, ceil_mode=True
+    )
+    assert pooled.shape == tuple(expected.shape)
