@@ -28,6 +28,7 @@ from profiler.run.options import ProfileOptions
 from profiler.run.run import choose_run_directory, profile_device
 from profiler.transports.serial.line import Line
 from tests.support.boards.measuring import describe
+from tests.support.boards.processes import ended_in_any_case
 from tests.support.boards.sshd import Sshd
 from tests.support.paths import ROOT
 from tests.support.progress import ignore
@@ -151,8 +152,8 @@ def test_a_new_directory_that_stays_empty_is_removed(tmp_path: Path) -> None:
 def test_processes_that_wait_take_turns(tmp_path: Path) -> None:
     (tmp_path / "count").write_text("0")
     command = [sys.executable, "-c", COUNTER, str(tmp_path)]
-    others = [subprocess.Popen(command, cwd=ROOT) for _ in range(3)]
-    assert [other.wait(timeout=120) for other in others] == [0, 0, 0]
+    with ended_in_any_case(*(subprocess.Popen(command, cwd=ROOT) for _ in range(3))) as others:
+        assert [other.wait(timeout=120) for other in others] == [0, 0, 0]
     assert (tmp_path / "count").read_text() == "150"
 
 

@@ -28,7 +28,13 @@ from profiler.lab.qemu import Guest
 from profiler.transports.serial.exchange import StrangerError
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
-from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.boards.processes import (
+    VARIABLE,
+    ended_in_any_case,
+    marked,
+    new_mark,
+    wait_until,
+)
 from tests.support.paths import ROOT
 from tests.support.progress import ignore
 
@@ -246,11 +252,12 @@ def test_a_second_up_changes_nothing() -> None:
 @pytest.mark.emulated
 def test_two_ups_at_once_start_one_board() -> None:
     up = [sys.executable, "cli.py", "lab", "up", "--device", M4F, "--json"]
-    commands = [
+    started = (
         subprocess.Popen(up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         for _ in range(2)
-    ]
-    answers = [json.loads(command.communicate()[0])["boards"] for command in commands]
+    )
+    with ended_in_any_case(*started) as commands:
+        answers = [json.loads(command.communicate()[0])["boards"] for command in commands]
     assert [command.returncode for command in commands] == [0, 0]
     assert len({board["pid"] for boards in answers for board in boards}) == 1
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from subprocess import Popen
+from typing import AnyStr
 
 from tests.support.paths import ROOT
 
@@ -58,10 +61,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def started_as_by_a_shell(*words: str, **pipes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def started_as_by_a_shell(*words: str, **pipes: int) -> Iterator[tuple[Popen[str], str]]:
     """Run Python in a process group of its own; yields it and the mark of all processes it starts.
 
-    The process is killed at the end if it still runs.
+    Its group is killed at the end, if a process of it still runs.
     """
     mark = new_mark()
     with subprocess.Popen(
@@ -75,4 +78,15 @@ def started_as_by_a_shell(*words: str, **pipes: int) -> Iterator[tuple[subproces
         try:
             yield process, mark
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def ended_in_any_case(*processes: Popen[AnyStr]) -> Iterator[tuple[Popen[AnyStr], ...]]:
+    """Kill the processes that still run at the end, as they do after a failed test."""
+    with ExitStack() as stack:
+        for process in processes:
+            stack.enter_context(process)
+            stack.callback(process.kill)
+        yield processes
