@@ -437,7 +437,7 @@ def test_a_hello_discards_what_an_earlier_session_had_begun(m4f: Peer) -> None:
 
 def test_the_board_neither_sends_nor_receives_while_a_window_is_open() -> None:
     for peer in emulated(without_icount(description_of("netduinoplus2"))):
-        peer.send(Kind.LINE, b"\1idle id=1 duration_ns=300000000")
+        peer.send(Kind.LINE, b"\1idle id=1 duration_ns=3000000000")
         assert peer.receive().kind is Kind.STARTED
         peer.sequence = (peer.sequence + 1) % 65536
         unheard = encoded(Kind.LINE, peer.session, peer.sequence, 64, b"\1health")

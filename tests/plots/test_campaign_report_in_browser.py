@@ -16,6 +16,7 @@ from devices.results import Results
 from plots.report.page import write_report
 from tests.support.browser import chromium
 from tests.support.campaigns import campaign_with_replays
+from tests.support.queued import counting_queued
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -155,6 +156,13 @@ def test_details_open_by_keyboard_and_stay_with_their_row(browser: Browser, repo
     assert opened.page.locator("tr.details").count() == 0
 
 
+def opening_s(browser: Browser, path: Path) -> float:
+    """Seconds until the page is there, but for those of waiting for a processor."""
+    with counting_queued() as queued:
+        opened = Opened(browser, path)
+    return opened.seconds - queued.seconds
+
+
 def test_500_cells_open_in_time_and_in_5_mb(browser: Browser, tmp_path: Path) -> None:
     directory = campaign_with_replays(Results(tmp_path), ram_budgets=["100%"])
     design = directory.design()
@@ -169,8 +177,8 @@ def test_500_cells_open_in_time_and_in_5_mb(browser: Browser, tmp_path: Path) ->
     path = tmp_path / "report.html"
     write_report(read_campaign(directory.path), path)
     assert path.stat().st_size < 5_000_000
-    # The fastest of three: other work on this computer delays some.
-    assert min(Opened(browser, path).seconds for _ in range(3)) < 2
+    # The fastest of three, without the time in which other programs had the processors.
+    assert min(opening_s(browser, path) for _ in range(3)) < 2
     opened = Opened(browser, path)
     assert len(opened.shown()) == 500
     assert not opened.errors, opened.errors[0][:500]

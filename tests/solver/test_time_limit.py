@@ -201,9 +201,10 @@ def test_phases_of_a_small_odd_graph(name: str, deadline: float | None) -> None:
         heard.clear()
         return solve_graph(graph, budget, options, heard.append)
 
-    schedule = within(0.5, solve)
+    with counting_queued() as queued:
+        schedule = within(0.5, solve)
     assert heard[0].phase == "starting schedules"
-    assert heard[0].seconds < 1.0
+    assert heard[0].seconds < 1.0 + queued.seconds
     if schedule.actions:
         verify(graph, schedule.actions, schedule.budget)
         assert heard[-1].phase == "addresses"

@@ -466,18 +466,21 @@ def test_the_energy_of_a_window_is_the_integral_of_the_sensor_values(
     sources = "".join(f"sample {source}\n" for source in found.sampler.sources)
     idle = "".join(f"idle id={number} duration_ns=500000000\n" for number in range(4))
     plan = f"joulewright-plan 1\narena bytes=4096\nsampler period_ns=10000000\n{sources}{idle}end\n"
-    with Signal(root / moved, values, hold_s=0.1) as signal:
-        code, text, errors = run_harness(compiled[0], tmp_path, plan)
-    assert (code, errors) == (0, "")
-    trace = found.finish(
-        block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.sources)))
-    )
-    readings = [
-        (trace.energy_j(window.start_ns, window.end_ns), window)
-        for window in parse_results(text).windows
-    ]
-    # On a busy machine samples may be late; such a window must be void.
-    valid = [(reading, window) for reading, window in readings if not isinstance(reading, Void)]
+    for _ in range(5):
+        with Signal(root / moved, values, hold_s=0.1) as signal:
+            code, text, errors = run_harness(compiled[0], tmp_path, plan)
+        assert (code, errors) == (0, "")
+        trace = found.finish(
+            block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.sources)))
+        )
+        readings = [
+            (trace.energy_j(window.start_ns, window.end_ns), window)
+            for window in parse_results(text).windows
+        ]
+        # On a busy machine samples may be late; such a window must be void.
+        valid = [(reading, window) for reading, window in readings if not isinstance(reading, Void)]
+        if valid:
+            break
     assert valid
     for reading, window in valid:
         true_j = signal.integral(window.start_ns, window.end_ns) * unit

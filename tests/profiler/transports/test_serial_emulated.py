@@ -194,7 +194,7 @@ def test_a_reset_is_an_error_and_measuring_can_continue(board_lab: Lab, stack: E
 
 def test_a_killed_emulator_ends_the_plan_at_the_deadline(stack: ExitStack) -> None:
     own = Lab(stack)
-    board = prepared(stack, own.description(deadline_s=1.0))
+    board = prepared(stack, own.description(deadline_s=5.0))
     before_line(board, lambda line: own.running.kill() if line.startswith("op id=2 ") else None)
     outcome = board.run_plan(plan_for(board).text, expected_s=0.2, wait=lambda _s: None)
     assert isinstance(outcome.cut, BoardUnreachable)

@@ -208,5 +208,5 @@ def test_slices_besides_whole_layers_have_the_other_half_of_the_time(
     cheapest((first, second), Budget(ram_bytes=100), SolverOptions(time_limit_s=20.0))
     taken_s = time.monotonic() - began
     whole_s, besides_s = limits_s
-    assert whole_s == pytest.approx(10.0, abs=0.5)
+    assert whole_s == pytest.approx(10.0, abs=0.5 + taken_s)
     assert besides_s == pytest.approx(slices_s, abs=1.0 + taken_s)
