@@ -20,6 +20,7 @@ from campaigns.keeping.records import Repetition
 from campaigns.keeping.results import read_campaign
 from devices.operation import OpSpec
 from devices.profile import Interval
+from devices.program import COMMAND
 from devices.results import Results
 from plots.report.details import facts_of
 from plots.report.figures import figures_of
@@ -156,7 +157,7 @@ def test_a_board_from_a_file_is_not_run_as_the_one_of_the_catalogue(
     found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
     assert found is not None
     commands = json.loads(found[1])["cells"][0]["commands"]
-    assert commands[-1] == "cli.py campaign run campaign.yaml"
+    assert commands[-1] == f"{COMMAND} campaign run campaign.yaml"
     assert not any("run --schedule" in command for command in commands)
 
 
