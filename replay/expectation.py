@@ -150,7 +150,7 @@ def _interval(figure: float, ends: Ends | None) -> Interval:
 
 
 def _sum(
-    correlation: float | None,
+    correlation: float,
     total: float,
     actions: Sequence[ExpectedAction],
     parts: Sequence[Interval],
@@ -164,14 +164,13 @@ def _sum(
 
 
 def _added(
-    correlation: float | None, total: float, below: Sequence[float], above: Sequence[float]
+    correlation: float, total: float, below: Sequence[float], above: Sequence[float]
 ) -> Interval:
     """The total, with the half widths of its keys added up as their errors correlate."""
-    common = correlation or 0.0
 
     def half(widths: Sequence[float]) -> float:
         apart, together = math.hypot(*widths), math.fsum(widths)
-        return math.hypot(math.sqrt(1 - common) * apart, math.sqrt(common) * together)
+        return math.hypot(math.sqrt(1 - correlation) * apart, math.sqrt(correlation) * together)
 
     return Interval(median=total, low=max(0.0, total - half(below)), high=total + half(above))
 
@@ -179,9 +178,8 @@ def _added(
 def _total_energy(
     graph: CostedGraph, played: Replay, actions: Sequence[ExpectedAction]
 ) -> Interval:
-    stated = graph.energy_error_correlation
-    correlation = graph.error_correlation if stated is None else stated
-    return _sum(correlation, played.energy_j, actions, [action.energy_j for action in actions])
+    energies_j = [action.energy_j for action in actions]
+    return _sum(graph.correlation_of_energies, played.energy_j, actions, energies_j)
 
 
 def _total_time(
@@ -189,7 +187,7 @@ def _total_time(
 ) -> Interval:
     if not any(action.asynchronous for action in actions):
         times_s = [action.time_s for action in actions]
-        return _sum(graph.error_correlation, played.time_s, actions, times_s)
+        return _sum(graph.correlation_of_times, played.time_s, actions, times_s)
     keys = sorted({a.cost_key for a in actions if a.time_s.low < a.time_s.high})
     below, above = [], []
     for key in keys:
@@ -199,7 +197,7 @@ def _total_time(
         )
         below.append(max(0.0, played.time_s - low_s))
         above.append(max(0.0, high_s - played.time_s))
-    return _added(graph.error_correlation, played.time_s, below, above)
+    return _added(graph.correlation_of_times, played.time_s, below, above)
 
 
 def _at_end(graph: CostedGraph, key: str, end: int) -> CostedGraph:

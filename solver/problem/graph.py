@@ -196,6 +196,17 @@ class CostedGraph(StrictModel):
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
 
     @property
+    def correlation_of_times(self) -> float:
+        """Correlation of the errors of two ops' seconds; 0 if the graph states none."""
+        return self.error_correlation or 0.0
+
+    @property
+    def correlation_of_energies(self) -> float:
+        """Correlation of the errors of two ops' joules; 0 if the graph states none."""
+        stated = self.energy_error_correlation
+        return self.correlation_of_times if stated is None else stated
+
+    @property
     def sha256(self) -> str:
         """Hash of the whole document; not cached, since a changed copy would keep it."""
         content = self.model_dump_json(by_alias=True, exclude_none=True)

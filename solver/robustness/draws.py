@@ -5,10 +5,11 @@ it is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal
 2.5 % of it are below l and 2.5 % above h, and it is never negative. A log-normal does not reach an
 end at zero; that half is normal instead, cut off at zero.
 
-One z is drawn for each measurement: ops with the same ``cost_key`` share it, for time and energy.
-So do all page-ins of a graph, and all page-outs, whose costs come from one fit each. Any two of
-these z have the graph's ``error_correlation`` ρ: each is √ρ · z₀ + √(1 - ρ) · ε, with one z₀ for
-the draw and an ε of its own. They are independent if the graph states none.
+One z is drawn for each measurement: ops with the same ``cost_key`` share it. So do all page-ins of
+a graph, and all page-outs, whose costs come from one fit each. Any two of these z have the graph's
+``error_correlation`` ρ: each is √ρ · z₀ + √(1 - ρ) · ε, with one z₀ for the draw and an ε of its
+own. They are independent if the graph states none. Time and energy have the same z₀ and ε, and so
+the same z, unless the graph states another ρ for joules (``energy_error_correlation``).
 """
 
 from __future__ import annotations
@@ -156,10 +157,13 @@ def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
         )
     sources: dict[tuple[str, str], int] = {}
     source_of = [sources.setdefault(source, len(sources)) for source in _sources(graph)]
-    z = _correlated(draws, len(sources), graph.error_correlation or 0.0, seed)[:, source_of]
+    z_j, z_s = (
+        _correlated(draws, len(sources), correlation, seed)[:, source_of]
+        for correlation in (graph.correlation_of_energies, graph.correlation_of_times)
+    )
     energies = [(c.energy_j, c.energy_j_interval) if c else (0.0, None) for c in priced]
     times = [(c.time_s, c.time_s_interval) if c else (0.0, None) for c in priced]
-    return CostDraws(Items(graph), _split_log_normal(energies, z), _split_log_normal(times, z))
+    return CostDraws(Items(graph), _split_log_normal(energies, z_j), _split_log_normal(times, z_s))
 
 
 def _priced(graph: CostedGraph) -> list[Op | PageCost | None]:

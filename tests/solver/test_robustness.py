@@ -25,6 +25,7 @@ from devices.profile import AffinePageCost, Interval, StorageCosts, SweepPoint
 from devices.published import load_published
 from networks.models import build_model
 from plots.robustness import robustness as draw_picture
+from replay.expectation import expected_step
 from solver.constructed import keep_everything
 from solver.costing.costing import CostingResult, cost_graph
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
@@ -655,20 +656,29 @@ def test_costs_from_one_measurement_share_a_draw() -> None:
     assert abs(np.corrcoef(page_outs[0], page_ins[0])[0, 1]) < 0.4
 
 
-@pytest.mark.parametrize("correlation", [None, 0.2, 1.0])
-def test_a_sum_of_drawn_costs_has_the_interval_that_costing_states(
-    correlation: float | None,
+@pytest.mark.parametrize(
+    ("correlation", "of_energies"),
+    [(None, None), (0.2, None), (1.0, None), (None, 0.9), (0.2, 0.0)],
+)
+def test_a_sum_of_drawn_costs_has_the_interval_that_costing_and_run_state(
+    correlation: float | None, of_energies: float | None
 ) -> None:
     names = [f"op-{index}" for index in range(50)]
     plain = graph([op(name, "x", "") for name in names], [tensor("x", 1, home="ram")])
     ends = dict.fromkeys(names, (1 / 1.2, 1.2))
     problem = with_intervals(plain, ends, ends).model_copy(
-        update={"error_correlation": correlation}
+        update={"error_correlation": correlation, "energy_error_correlation": of_energies}
     )
-    stated = CostingResult(problem, (), ()).step_time_s
+    schedule = solve_graph(problem, Budget(ram_bytes=1), SolverOptions(addresses=False))
+    expected = expected_step(problem, schedule)
+    step_s = CostingResult(problem, (), ()).step_time_s
     draws = draw_costs(problem, 4000, seed=0)
-    for sums in (draws.time_s.sum(axis=1), draws.energy_j.sum(axis=1)):
-        low, high = np.quantile(sums, [0.025, 0.975])
+    for drawn, stated in (
+        (draws.time_s, step_s),
+        (draws.time_s, expected.time_s),
+        (draws.energy_j, expected.energy_j),
+    ):
+        low, high = np.quantile(drawn.sum(axis=1), [0.025, 0.975])
         assert high - low == pytest.approx(stated.high - stated.low, rel=0.1)
 
 
