@@ -299,7 +299,7 @@ def _widened(within: Interval, between: Interval) -> Interval:
 
     It is exact if that spread is not known.
     """
-    if between.low == between.high or min(within.low, between.low) == 0:
+    if between.is_exact or min(within.low, between.low) == 0:
         return Interval.exact(within.median)
     halves = [math.log(each.high / each.low) / 2 for each in (within, between)]
     half = min(_WIDEST, math.hypot(*halves))

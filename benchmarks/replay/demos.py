@@ -90,7 +90,7 @@ def demos_page(count: int, versions: Sequence[str], progress: Progress) -> Page:
 
 
 def _note(demos: Sequence[Demo], count: int) -> str:
-    """What the runs that did not fail have in common, of so many."""
+    """Note on the runs that did not fail, and on how many of all these are."""
     failed = f" {count - len(demos)} of {count} runs failed." if len(demos) < count else ""
     if not demos:
         return failed.strip()

@@ -107,7 +107,7 @@ def _difference(figure: Comparison) -> str:
 
 def _interval(interval: Interval, unit: str) -> str:
     """Format a median with its interval, in as many digits as tell the ends apart."""
-    if interval.low == interval.high:
+    if interval.is_exact:
         return si(interval.median, unit)
     for digits in range(4, _MOST_DIGITS + 1):
         low, high = si(interval.low, unit, digits), si(interval.high, unit, digits)

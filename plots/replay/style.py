@@ -42,7 +42,7 @@ def group(action: ReplayedAction) -> str:
 def with_interval(interval: Interval, unit: str) -> str:
     """Format a median with its interval, such as ``12.3 ms (12.1 ms to 12.6 ms)``."""
     median = engineering(interval.median, unit)
-    if interval.low == interval.high:
+    if interval.is_exact:
         return median
     ends = engineering(interval.low, unit), engineering(interval.high, unit)
     return f"{median} ({ends[0]} to {ends[1]})"

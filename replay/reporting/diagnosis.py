@@ -156,7 +156,7 @@ def _rest(found: Sequence[Part], left: float) -> Iterator[str]:
 
 
 def _time(interval: Interval) -> str:
-    if interval.low == interval.high:
+    if interval.is_exact:
         return _seconds(interval.median)
     return f"{_seconds(interval.median)} ({_seconds(interval.low)} to {_seconds(interval.high)})"
 
