@@ -23,6 +23,12 @@ from solver.time_limit import TimeLimit
 
 _LEAST_S = 1.0
 """Slices after whole layers have at least so many seconds."""
+_OF_WHOLE = 2 / 3
+"""Whole layers have this share of the time before slices.
+
+A search of whole layers alone that ends within the share leaves slices half of what it took; one
+that does not takes longer than the share. So slices make a request at most 1.5 times as long.
+"""
 
 
 def cheapest(
@@ -42,8 +48,8 @@ def cheapest(
 
     Args:
         subjects: The step as a whole, then in ever more parts or smaller slices; each without and
-            with codecs. If slices come after whole layers, each has half of the time; if all
-            searches of whole layers end by themselves, slices have half of what these took.
+            with codecs. If slices come after whole layers, they have the last third of the time,
+            or half of what whole layers took if all their searches end by themselves.
         budget: Budget of all of them.
         solver: Options; the time limit is divided among the searches.
         show: Called with the progress of each search.
@@ -92,7 +98,7 @@ def cheapest(
 
     began, limit = time.monotonic(), TimeLimit.after(solver.time_limit_s)
     first = len(subjects) - _after_whole(subjects)
-    goes_on = solve(subjects[:first], limit if first == len(subjects) else limit.part(1 / 2))
+    goes_on = solve(subjects[:first], limit if first == len(subjects) else limit.part(_OF_WHOLE))
     is_open = any(each.energy_j is None or each.ended_by == "time_limit" for each in found)
     if not is_open:
         limit = limit.at_most(max(_LEAST_S, (time.monotonic() - began) / 2))
