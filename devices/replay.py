@@ -404,10 +404,11 @@ class ReplayReport(StrictModel):
     ``origin`` is the model, batch and profile of the schedule's graph. ``time_s`` is over ``steps``
     unwatched steps (over the watched ones if there are no others); ``watched_steps`` were measured
     action by action. ``trained_steps`` includes steps that something disturbed, which do not count;
-    earlier versions do not state it. ``predicted_energy_source`` is the profile's,
-    ``measured_energy_source`` the replay's (on an emulated board, seconds are emulated too).
-    ``energy_j`` is absent if no step has an energy; it is that of ``energy_steps`` steps together
-    if too few are long enough for the meter. ``activity_energies`` are those of single
+    earlier versions do not state it. ``steps_before`` are those of earlier runs, with whose values
+    this one began; absent if it began with initial values. ``predicted_energy_source`` is the
+    profile's, ``measured_energy_source`` the replay's (on an emulated board, seconds are emulated
+    too). ``energy_j`` is absent if no step has an energy; it is that of ``energy_steps`` steps
+    together if too few are long enough for the meter. ``activity_energies`` are those of single
     operations, absent if the meter cannot give them. ``held_out`` is absent if nothing was
     evaluated. ``limits`` are sentences on what the figures do not cover.
     """
@@ -426,6 +427,7 @@ class ReplayReport(StrictModel):
     steps: Count
     watched_steps: Count
     trained_steps: Count | None = None
+    steps_before: Count | None = None
     time_s: Comparison
     energy_j: Comparison | None = None
     energy_steps: Count | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from devices.errors import InputError
 from devices.replay import ReplayReport
 from networks.training.slicing import joined
 from networks.training.step import Adapter, NetworkFile, TrainingStep
+from replay.earlier import Earlier, values_file
 from replay.reporting.figures import remade_report
 from replay.running.failure import Recovered
 from solver.files.solved import read_solved
@@ -86,9 +86,10 @@ class StoredRun:
             (self.directory / earlier).unlink(missing_ok=True)
         for name, document in ((SCHEDULE, self.schedule), (GRAPH, self.graph)):
             write_atomically(self.directory / name, dump_json(document))
-        write_atomically(self.directory / VALUES, _npz(values))
+        steps = (self.report.steps_before or 0) + self.report.all_steps
+        write_atomically(self.directory / VALUES, values_file(Earlier(steps, values)))
         if step.file is not None:
-            weights = _weights(step.file, step.adapters, values, self.report.all_steps)
+            weights = _weights(step.file, step.adapters, values, steps)
             write_atomically(self.directory / WEIGHTS, partial(_save, weights))
             if has_trained_model(step):
                 assert step.file.save is not None, "has_trained_model has looked"
@@ -130,7 +131,8 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
 def keep_recovered(directory: Path, recovered: Recovered, step: TrainingStep) -> None:
     """Write the values of the last complete step of a run without report. Raises
     :class:`OSError`."""
-    write_atomically(directory / RECOVERED, _npz(joined(step, recovered.values)))
+    earlier = Earlier(recovered.step, joined(step, recovered.values))
+    write_atomically(directory / RECOVERED, values_file(earlier))
 
 
 def _weights(
@@ -156,9 +158,3 @@ def _save(arrays: dict[str, NDArray[Any]], path: Path) -> None:
         save_file(arrays, path)
     except SafetensorError as error:
         raise OSError(errno.EIO, str(error)) from error
-
-
-def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **dict(values))  # type: ignore[arg-type]
-    return buffer.getvalue()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devices.errors import InputError, RequestRefused
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
+    from replay.earlier import Earlier
     from replay.running.failure import Recovered
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
@@ -95,6 +96,8 @@ class Training:
         seed: seed of the initial values.
         gradients: whether the gradients of the last step are wanted.
         rates: learning rate of each step; None for that of the training step.
+        earlier: what earlier runs have trained, with which this one goes on; None to begin with
+            initial values.
     """
 
     batches: Batches
@@ -102,6 +105,24 @@ class Training:
     seed: int
     gradients: bool = False
     rates: Sequence[float] | None = None
+    earlier: Earlier | None = None
+
+    @property
+    def steps_before(self) -> int:
+        """Steps of earlier runs, after which the samples and the seeds of dropout go on."""
+        return 0 if self.earlier is None else self.earlier.steps
+
+    def batch(self, number: int) -> dict[str, NDArray[Any]]:
+        """The inputs of this training's step ``number``, from 0."""
+        return self.batches.batch(self.steps_before + number)
+
+    def first_values(self, step: TrainingStep) -> dict[str, NDArray[np.float32]]:
+        """The values that the training begins with, by tensor of ``step``."""
+        from networks.training.initial import initial_values
+        from networks.training.slicing import parted
+
+        values = initial_values(step, self.seed)
+        return values if self.earlier is None else values | parted(step, self.earlier.values)
 
 
 def training_on(
@@ -112,6 +133,7 @@ def training_on(
     *,
     gradients: bool = False,
     rate_schedule: RateSchedule | None = None,
+    earlier: Path | None = None,
 ) -> Training:
     """Training on a file's samples, or on generated ones.
 
@@ -123,11 +145,15 @@ def training_on(
         gradients: whether the gradients of the last step are wanted.
         rate_schedule: course of the learning rate, of which that of ``step`` is the highest; None
             for the same rate in every step.
+        earlier: file with the values of an earlier run, to go on with; None to begin with initial
+            values.
 
     Raises:
-        InputError: the file does not fit the network.
+        InputError: a file does not fit the network.
+        OSError: a file cannot be opened.
     """
     from networks.data import generated_batches, load_batches
+    from replay.earlier import read_earlier
 
     batches = (
         generated_batches(step, _GENERATED_BATCHES * step.batch, seed)
@@ -137,7 +163,8 @@ def training_on(
     rates = None
     if rate_schedule is not None:
         rates = rate_schedule.rates(step.learning_rate, steps)
-    return Training(batches, steps, seed, gradients, rates)
+    found = None if earlier is None else read_earlier(earlier, step)
+    return Training(batches, steps, seed, gradients, rates, found)
 
 
 @dataclass(frozen=True)
@@ -217,7 +244,7 @@ def replay_schedule(
     """Run a schedule on its board.
 
     The runs are: the unscheduled step for reference, the debug build, the schedule watched, and the
-    schedule timed, each from the same initial values. A microcontroller's reference is computed
+    schedule timed, each from the same first values. A microcontroller's reference is computed
     on this computer, which runs the unscheduled step and the board's own plan with the board's
     arithmetic.
 
@@ -437,28 +464,28 @@ class _Runs:
         steps: int | None = None,
         gradients: bool = False,
     ) -> ReplayRecord:
-        steps = steps or self.training.steps
-        batches = self.training.batches
+        training = self.training
+        steps = steps or training.steps
         self.progress(f"running {steps} steps of {what}")
         return session.run(
             plan,
             self._initial,
-            [batches.batch(index) for index in range(min(self.training.steps, batches.count))],
+            [training.batch(index) for index in range(min(training.steps, training.batches.count))],
             steps=steps,
             watched=watched,
             expected_step_s=self.expected_step_s,
             gradients=gradients,
-            rates=self.training.rates,
+            rates=training.rates,
+            steps_before=training.steps_before,
             keep=self.keep,
         )
 
     @cached_property
     def _initial(self) -> Mapping[str, NDArray[np.float32]]:
-        """Initial values of the scheduled step, and of the one in whole layers."""
-        from networks.training.initial import initial_values
+        """First values of the scheduled step, and of the one in whole layers."""
         from networks.training.slicing import joined
 
-        values = initial_values(self.subject.step, self.training.seed)
+        values = self.training.first_values(self.subject.step)
         return {**values, **joined(self.subject.step, values)}
 
     def against_this_computer(

@@ -45,6 +45,7 @@ def run(options: RunOptions, console: Console) -> int:
         options.seed,
         gradients=options.gradients is not None,
         rate_schedule=options.rate_schedule,
+        earlier=options.earlier,
     )
     held_out = (
         None
@@ -74,14 +75,13 @@ def _run(
 ) -> int:
     from commands.run.summary import summarise
     from devices.documents.document import write_atomically
-    from networks.training.initial import initial_values
     from networks.training.slicing import joined
     from replay.directory import MODEL, REPORT, VALUES, WEIGHTS, StoredRun, has_trained_model
     from replay.expectation import expected_step
     from replay.gradients import gradients_file
     from replay.reporting.diagnosis import remedy
     from replay.run_report import run_report
-    from replay.running.failure import ReplayFailed
+    from replay.running.failure import Recovered, ReplayFailed
     from replay.runs import replay_schedule
 
     description, graph, schedule = subject.description, subject.graph, subject.schedule
@@ -91,8 +91,8 @@ def _run(
         with console.status() as status:
             progress = _shown_by(status)
             # Before training, so that a file or a computer that cannot be used costs no training.
-            initial = initial_values(subject.step, training.seed)
-            before = held_out and held_out.score(joined(subject.step, initial), progress)
+            first = training.first_values(subject.step)
+            before = held_out and held_out.score(joined(subject.step, first), progress)
             expected_s = expected.time_s.median
             replayed = replay_schedule(subject, training, expected_s, progress, trained.append)
     except BaseException as error:
@@ -100,14 +100,15 @@ def _run(
             trained.append(error.recovered)
         if trained:
             last = max(trained, key=lambda each: each.step)
-            _keep(console, directory, last, subject.step)
+            steps = training.steps_before + last.step
+            _keep(console, directory, Recovered(steps, last.values), subject.step)
         raise
     report = run_report(
         subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
-    )
+    ).model_copy(update={"steps_before": training.steps_before or None})
     try:
         if held_out and before:
-            values = joined(subject.step, {**initial, **replayed.timed.values})
+            values = joined(subject.step, {**first, **replayed.timed.values})
             with console.status() as status:
                 after = held_out.score(values, _shown_by(status))
             report = report.model_copy(update={"held_out": held_out.scores(before, after)})
@@ -130,7 +131,7 @@ def _run(
     if has_trained_model(subject.step):
         console.result(f"model     {directory / MODEL}")
     if options.gradients is not None:
-        batch = training.batches.batch(training.steps - 1)
+        batch = training.batch(training.steps - 1)
         write_atomically(options.gradients, gradients_file(subject.step, replayed.gradients, batch))
         here = description.firmware and " (computed on this computer, with the board's arithmetic)"
         console.result(f"gradients {options.gradients}{here or ''}")

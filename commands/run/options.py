@@ -25,7 +25,8 @@ class RunOptions:
     """Schedule, board and training data.
 
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
-    generates samples from ``seed``, as initial values are. ``held_out`` is a file of samples to
+    generates samples from ``seed``, as initial values are, unless ``earlier`` is a file with those
+    of an earlier run. ``held_out`` is a file of samples to
     evaluate on, if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
     ``rate_schedule`` (None: constant), is None for the optimizer's own, as are ``momentum`` and
     ``weight_decay``.
@@ -35,6 +36,7 @@ class RunOptions:
     device: str
     graph: Path | None
     steps: int
+    earlier: Path | None
     samples: Path | None
     held_out: Path | None
     gradients: Path | None
@@ -56,6 +58,7 @@ class RunOptions:
             device=namespace.device,
             graph=namespace.graph,
             steps=namespace.steps,
+            earlier=namespace.earlier,
             samples=namespace.batches,
             held_out=namespace.evaluate,
             gradients=namespace.save_gradients,
@@ -81,6 +84,13 @@ def add_options(parser: ArgumentParser) -> None:
     add_device(parser)
     add_graph_beside(parser)
     parser.add_argument("--steps", type=count, default=10, help="training steps (10)")
+    parser.add_argument(
+        "--from",
+        dest="earlier",
+        type=Path,
+        metavar="FILE",
+        help="go on with what an earlier run has trained: its parameters.npz or recovered.npz",
+    )
     parser.add_argument(
         "--batches",
         type=Path,

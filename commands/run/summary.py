@@ -58,6 +58,8 @@ def summarise(console: Console, report: ReplayReport) -> None:
         f"{report.graph}: {report.steps} steps on {report.device},"
         f" and {report.watched_steps} watched action by action"
     )
+    if report.steps_before is not None:
+        console.result(f"training went on after step {report.steps_before}, of earlier runs")
     # The joules of a board without a meter are estimated, from the time that was measured.
     are_estimated = report.energy_j is not None and report.measured_energy_source == "estimated"
     head = ["", "predicted", "on the board" if are_estimated else report.board_word, "difference"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from devices.documents.regular import require_regular
+from networks.data.archive import read_arrays
 from networks.data.batches import Batches
 from networks.data.inputs import DataError, SampleInput, constant_inputs, sample_inputs
 from networks.training import TrainingStep
-
-# Raised by NumPy for a file that is not an archive, or is cut off, encrypted, contains objects, or
-# has invalid offsets.
-_UNREADABLE = (ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
-
 
 _PYTORCH_IGNORES = -100  # by default; then every row counts here
 
@@ -39,7 +32,7 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
         OSError: The file cannot be opened.
     """
     inputs = sample_inputs(step)
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     names = [each.name for each in inputs]
     if set(arrays) != set(names):
         raise DataError(
@@ -52,19 +45,6 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
         found = ", ".join(f"{count} of {name}" for name, count in counts.items())
         raise DataError(f"{path}: the arrays have different numbers of samples: {found}")
     return Batches(step.batch, samples, constant_inputs(step), step.accumulate)
-
-
-def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
-    require_regular(path)
-    with path.open("rb") as file:
-        try:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.lib.npyio.NpzFile):
-                return {name: np.asarray(archive[name]) for name in archive.files}
-        except _UNREADABLE as error:
-            why = f"{path}: not a readable .npz archive of plain arrays: {error}"
-            raise DataError(why) from None
-    raise DataError(f"{path}: contains one array without a name; save named ones by numpy.savez")
 
 
 def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[Any]:

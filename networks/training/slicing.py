@@ -87,6 +87,24 @@ def _unrolled(step: TrainingStep, slices: Slices) -> TrainingStep:
     return replace(step, ops=ops, tensors=derived.tensors, network=network, unrolled=True)
 
 
+def parted(
+    step: TrainingStep, values: Mapping[str, NDArray[np.float32]]
+) -> dict[str, NDArray[np.float32]]:
+    """Values by the names of the step's own tensors, flat: the inverse of :func:`joined`.
+
+    Args:
+        step: Training step.
+        values: Flat values by whole tensor, of any of the step's tensors.
+    """
+    found: dict[str, NDArray[np.float32]] = {}
+    for name, tensor in step.tensor.items():
+        part = tensor.part
+        whole = values.get(name if part is None else part.whole)
+        if whole is not None:
+            found[name] = whole if part is None else part.of(whole).ravel()
+    return found
+
+
 def joined(
     step: TrainingStep, values: Mapping[str, NDArray[np.float32]]
 ) -> dict[str, NDArray[np.float32]]:

@@ -183,6 +183,15 @@ static jw_line_result rate(jw_replay *replay, jw_text *text) {
     return JW_LINE_READ;
 }
 
+static jw_line_result go_on_after(jw_replay *replay, jw_text *text) {
+    const uint32_t steps = (uint32_t)jw_text_number(text, "steps", 0, UINT32_MAX);
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    replay->executor.steps = steps;
+    return JW_LINE_READ;
+}
+
 static jw_line_result commit(jw_replay *replay, jw_text *text) {
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
@@ -360,7 +369,7 @@ bool jw_replay_measures(const char *word) {
 static bool is_known(const char *word) {
     static const char *const known[] = {"keep",  "commit",   "rate",    "train",     "probes",
                                         "spans", "counters", "recover", "keep_rows", "fetch_rows",
-                                        "fetch", "frozen",   "freeze",  "resume"};
+                                        "fetch", "frozen",   "freeze",  "resume",    "after"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -397,6 +406,9 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     }
     if (strcmp(word, "commit") == 0) {
         return commit(replay, text);
+    }
+    if (strcmp(word, "after") == 0) {
+        return go_on_after(replay, text);
     }
     if (strcmp(word, "rate") == 0) {
         return rate(replay, text);

@@ -140,6 +140,7 @@ def training_script(
     watched: bool,
     gradients: bool = False,
     rates: Sequence[float] | None = None,
+    steps_before: int = 0,
 ) -> Script:
     """Write the script of a training run.
 
@@ -157,6 +158,7 @@ def training_script(
         gradients: whether the last step returns its gradients; a Linux board can.
         rates: learning rates of the steps, of which the last holds for all later ones; None for
             that of the plan.
+        steps_before: steps of earlier runs, with which the seeds of dropout go on.
 
     Raises:
         RequestRefused: there are more steps than a board reads at a time.
@@ -165,7 +167,9 @@ def training_script(
     plan = target.plan
     writer = _Writer(target)
     writer.place(initial)
-    lines = [*writer.initial(initial), "counters"]
+    lines = [*writer.initial(initial)]
+    lines += [f"after steps={steps_before}"] if steps_before else []
+    lines.append("counters")
     # Parameters in RAM that no step changes are inputs of the plan too.
     placed = [
         writer.places(plan.inputs, {**initial, **batch}, f"batch {i}")

@@ -113,6 +113,7 @@ class ReplaySession:
         expected_step_s: float,
         gradients: bool = False,
         rates: Sequence[float] | None = None,
+        steps_before: int = 0,
         wait: Wait = lambda _elapsed_s: None,
         keep: Callable[[Recovered], None] = lambda _left: None,
     ) -> ReplayRecord:
@@ -130,6 +131,7 @@ class ReplaySession:
                 can.
             rates: learning rates of the steps, of which the last holds for all later ones; None for
                 that of the plan.
+            steps_before: steps of earlier runs, with which the seeds of dropout go on.
             wait: called while the board works, with the seconds elapsed.
             keep: called after Ctrl-C with the values that the last complete step of a paging plan
                 has left in the board's storage, which is cleared when the session ends.
@@ -148,6 +150,7 @@ class ReplaySession:
             watched=watched,
             gradients=gradients,
             rates=rates,
+            steps_before=steps_before,
         )
         cool_down(self.description, self.board, self.progress)
         if target.plan.pages:

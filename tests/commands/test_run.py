@@ -159,7 +159,7 @@ def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> N
 def test_trained_parameters_are_kept(bench: Bench) -> None:
     trained = np.load(bench.directory / "parameters.npz")
     initial = initial_values(bench.case.step, 0)
-    assert set(trained.files) == set(initial)
+    assert set(trained.files) == {*initial, "joulewright.steps"}
     assert all(trained[name].size == values.size for name, values in initial.items())
     assert any((trained[name] != values.ravel()).any() for name, values in initial.items())
     assert len(bench.report.losses) == STEPS
@@ -349,7 +349,8 @@ def test_ctrl_c_after_the_watched_steps_keeps_what_they_have_trained(
     assert f"values after step {STEPS}: cut/recovered.npz" in capsys.readouterr().err
     with np.load(case.directory / "cut" / "recovered.npz") as kept:
         trained = bench.replayed.timed.values
-        assert set(kept) == set(trained)
+        assert set(kept) == {*trained, "joulewright.steps"}
+        assert kept["joulewright.steps"] == STEPS
         assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
 
 
@@ -386,7 +387,8 @@ def test_values_that_were_trained_while_every_step_was_disturbed_are_kept(
     assert f"values after step {STEPS}: throttled/recovered.npz" in said
     with np.load(case.directory / "throttled" / "recovered.npz") as kept:
         trained = bench.replayed.timed.values
-        assert set(kept) == set(trained)
+        assert set(kept) == {*trained, "joulewright.steps"}
+        assert kept["joulewright.steps"] == STEPS
         assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
 
 

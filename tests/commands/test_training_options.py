@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 import cli
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 EXPORTED = REFERENCES / "exported"
 BATCH = 4
+STEPS_NAME = "joulewright.steps"
 
 
 def command(directory: Path, *words: str) -> int:
@@ -111,3 +114,61 @@ def test_too_few_samples_are_refused_before_training(
     assert run(solved, "few", "--evaluate", "few.npz") == 2
     assert "few.npz: contains 3 samples, and a batch of" in capsys.readouterr().err
     assert not (solved / "few").exists()
+
+
+@pytest.fixture(scope="module")
+def begun(solved: Path) -> Path:
+    """The directory, with a run of three steps whose third batch has been used in part."""
+    assert run(solved, "begun", "--batches", "samples.npz") == 0
+    return solved
+
+
+def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    with np.load(path) as found:
+        return dict(found)
+
+
+def test_a_run_that_goes_on_has_the_bits_of_one_that_did_not_stop(
+    begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Samples, masks of dropout and counters go on where the earlier run has ended."""
+    samples = ("--batches", "samples.npz")
+    assert run(begun, "second", *samples, "--from", "begun/parameters.npz") == 0
+    assert "training went on after step 3" in capsys.readouterr().out
+    assert run(begun, "whole", *samples, "--steps", "6") == 0
+    values, expected = (arrays_of(begun / out / "parameters.npz") for out in ("second", "whole"))
+    assert values.keys() == expected.keys()
+    assert expected[STEPS_NAME] == 6
+    assert all(values[name].tobytes() == expected[name].tobytes() for name in expected)
+    weights = [(begun / out / "trained.safetensors").read_bytes() for out in ("second", "whole")]
+    assert weights[0] == weights[1]
+    reports = [read_json(begun / out / "replay.json", ReplayReport) for out in ("second", "whole")]
+    assert [each.steps_before for each in reports] == [3, None]
+    assert reports[0].losses == reports[1].losses[3:]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({STEPS_NAME: None}, "does not state how many steps were trained"),
+        ({STEPS_NAME: np.float32(3)}, "is not a number from 0 to"),
+        ({STEPS_NAME: np.int64(-1)}, "is not a number from 0 to"),
+        ({"linear.weight.velocity": np.float32(1)}, "has values of linear.weight.velocity, which"),
+        ({"": None}, "which dropping.pt2 trains"),
+        ({"": np.float32(1)}, "is float32 with 1 elements; dropping.pt2 trains"),
+    ],
+    ids=["no steps", "half steps", "steps below zero", "momentum", "a value less", "another size"],
+)
+def test_values_that_the_step_does_not_train_are_refused(
+    begun: Path, changes: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The empty name stands for any of the step's tensors."""
+    arrays = arrays_of(begun / "begun" / "parameters.npz")
+    for name, value in changes.items():
+        chosen = name or next(each for each in arrays if each != STEPS_NAME)
+        arrays.pop(chosen, None)
+        arrays.update({} if value is None else {chosen: value})
+    np.savez(begun / "other.npz", **arrays)
+    assert run(begun, "refused", "--from", "other.npz", "--dry-run") == 2
+    assert said in capsys.readouterr().err
+    assert not (begun / "refused").exists()

@@ -27,7 +27,7 @@ from networks.training.initial import initial_values
 from networks.training.lora import Lora, add_adapters
 from networks.training.network import Value
 from networks.training.selection import select_trained
-from networks.training.slicing import joined, sliced
+from networks.training.slicing import joined, parted, sliced
 from networks.training.step import NetworkFile
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.footprint import least_ram_bytes
@@ -475,6 +475,17 @@ def test_initial_values_of_parts_are_those_of_the_whole() -> None:
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name].reshape(-1), values.reshape(-1))
+
+
+def test_parts_of_joined_values_are_the_values_of_the_parts() -> None:
+    step = sliced(training_step(wide_convolutional()), Slices(256))
+    values = initial_values(step, 0)
+    assert any(t.part and t.part.whole == "pointwise.weight" for t in step.tensors)
+    found = parted(step, joined(step, values))
+    assert found.keys() == values.keys()
+    for name, expected in values.items():
+        np.testing.assert_array_equal(found[name], expected.reshape(-1))
+    assert not parted(step, {"another": np.zeros(1, np.float32)})
 
 
 def test_values_of_a_file_are_found_by_parts_along_inner_axes() -> None:

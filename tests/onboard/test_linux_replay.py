@@ -431,6 +431,7 @@ def test_a_rate_holds_from_its_line_on(program: Path, tmp_path: Path) -> None:
     ("line", "said"),
     [
         ("rate learning_rate=0.5", "learning_rate is not a number of eight hexadecimal digits"),
+        ("after steps=-1", "steps is not a whole number in the allowed range"),
         ("load address=60 bytes=8 at=0", "address is not in the arena for that many bytes"),
         ("dump address=2 bytes=4", "address is not in the arena for that many bytes"),
         ("keep kept=0 address=0", "kept is not a tensor that this plan keeps in storage"),
