@@ -542,12 +542,17 @@ def metered(bench: Bench, rate_hz: float) -> Bench:
 
 
 @pytest.mark.slow
-def test_a_step_has_no_energy_where_readings_mix_it_with_others(bench: Bench) -> None:
+def test_a_step_has_no_energy_where_readings_mix_it_with_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy computer, every step may have lost its energy to other programs already.
+    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 1.0)
     meter = MadeUpMeter(1000, integration_s=10.0)
     record = replace(bench, session=replace(bench.session, meter=meter)).run(SCHEDULED)
     assert all(step.energy_j is None for step in record.steps)
-    reasons = set(record.unmetered.values())
-    assert any("a reading of the meter remembers 1e+04 ms, too long" in each for each in reasons)
+    assert set(record.unmetered) == set(range(STEPS))
+    reasons = record.unmetered.values()
+    assert all("a reading of the meter remembers 1e+04 ms, too long" in each for each in reasons)
 
 
 @pytest.mark.slow
