@@ -547,7 +547,7 @@ def test_a_step_has_no_energy_where_readings_mix_it_with_others(
 ) -> None:
     # On a busy computer, every step may have lost its energy to other programs already.
     monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 1.0)
-    meter = MadeUpMeter(1000, integration_s=10.0)
+    meter = MadeUpMeter(100_000, integration_s=10.0)  # enough readings in the shortest step
     record = replace(bench, session=replace(bench.session, meter=meter)).run(SCHEDULED)
     assert all(step.energy_j is None for step in record.steps)
     assert set(record.unmetered) == set(range(STEPS))
