@@ -19,9 +19,9 @@ from devices.errors import InputError
 from devices.replay import ReplayReport
 from networks.training.slicing import joined
 from networks.training.step import Adapter, NetworkFile, TrainingStep
-from replay.earlier import Earlier, values_file
+from replay.earlier import values_file
 from replay.reporting.figures import remade_report
-from replay.running.failure import Recovered
+from replay.running.failure import Trained
 from solver.files.solved import read_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -87,7 +87,7 @@ class StoredRun:
         for name, document in ((SCHEDULE, self.schedule), (GRAPH, self.graph)):
             write_atomically(self.directory / name, dump_json(document))
         steps = (self.report.steps_before or 0) + self.report.all_steps
-        write_atomically(self.directory / VALUES, values_file(Earlier(steps, values)))
+        write_atomically(self.directory / VALUES, values_file(Trained(steps, values)))
         if step.file is not None:
             weights = _weights(step.file, step.adapters, values, steps)
             write_atomically(self.directory / WEIGHTS, partial(_save, weights))
@@ -128,11 +128,11 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
     return run.report
 
 
-def keep_recovered(directory: Path, recovered: Recovered, step: TrainingStep) -> None:
+def keep_recovered(directory: Path, recovered: Trained, step: TrainingStep) -> None:
     """Write the values of the last complete step of a run without report. Raises
     :class:`OSError`."""
-    earlier = Earlier(recovered.step, joined(step, recovered.values))
-    write_atomically(directory / RECOVERED, values_file(earlier))
+    whole = Trained(recovered.step, joined(step, recovered.values))
+    write_atomically(directory / RECOVERED, values_file(whole))
 
 
 def _weights(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from devices.operation import ELEMENT_BYTES
 from networks.data.archive import read_arrays
 from networks.training.step import TrainingStep
 from replay.lowering.values import kept_values
+from replay.running.failure import Trained
 
 _STEPS = "joulewright.steps"
 """Name of the number of steps among the values of a file; no tensor has it."""
@@ -23,26 +22,19 @@ _STEPS = "joulewright.steps"
 _MOST_STEPS = 2**32 - 1  # The board counts steps in 32 bits.
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What ``steps`` steps have trained: flat values by whole tensor."""
-
-    steps: int
-    values: Mapping[str, NDArray[np.float32]]
-
-
-def values_file(earlier: Earlier) -> bytes:
-    """Contents of a ``.npz`` file with what was trained, and the number of steps."""
+def values_file(trained: Trained) -> bytes:
+    """Contents of a ``.npz`` file: values by whole tensor, and the number of steps."""
     buffer = io.BytesIO()
-    np.savez(buffer, **{**earlier.values, _STEPS: np.int64(earlier.steps)})  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {**trained.values, _STEPS: np.int64(trained.step)}
+    np.savez(buffer, **arrays)
     return buffer.getvalue()
 
 
-def read_earlier(path: Path, step: TrainingStep) -> Earlier:
-    """Read what an earlier run has trained, ``parameters.npz`` or ``recovered.npz``.
+def read_earlier(path: Path, step: TrainingStep) -> Trained:
+    """Read what an earlier run has trained, by whole tensor.
 
     Args:
-        path: The file.
+        path: ``parameters.npz`` or ``recovered.npz``.
         step: The training step that goes on. Slices, codecs and homes of its tensors may be others
             than those of the earlier run.
 
@@ -66,7 +58,7 @@ def read_earlier(path: Path, step: TrainingStep) -> Earlier:
                 f" float32 with {sizes[name]}",
                 remedy=remedy,
             )
-    return Earlier(steps, {name: values.ravel() for name, values in arrays.items()})
+    return Trained(steps, {name: values.ravel() for name, values in arrays.items()})
 
 
 def _steps(path: Path, stated: NDArray[Any] | None) -> int:

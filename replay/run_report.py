@@ -20,6 +20,7 @@ from replay.running.measured import ReplayRecord
 from replay.runs import (
     Replayed,
     Subject,
+    Training,
     planned_execution,
     replay_schedule,
     training_on,
@@ -66,7 +67,7 @@ def run_schedule(
     training = training_on(subject.step, None, steps, seed)
     expected = expected_step(graph, schedule)
     replayed = replay_schedule(subject, training, expected.time_s.median, progress)
-    return run_report(subject, name or graph.name, replayed, expected, seed, STEPS_PER_DAY)
+    return run_report(subject, name or graph.name, replayed, expected, training, STEPS_PER_DAY)
 
 
 def run_report(
@@ -74,7 +75,7 @@ def run_report(
     schedule: str,
     replayed: Replayed,
     expected: ExpectedStep,
-    seed: int,
+    training: Training,
     steps_per_day: float,
 ) -> ReplayReport:
     """Join the records of a run with its prediction.
@@ -84,7 +85,7 @@ def run_report(
         schedule: name of the schedule's file.
         replayed: the records of the run.
         expected: the prediction, from :func:`~replay.expectation.expected_step`.
-        seed: the training's seed; it also seeds the bootstrap interval of unscheduled steps.
+        training: what was run; its seed also seeds the bootstrap interval of unscheduled steps.
         steps_per_day: for the wear of the storage.
 
     Returns:
@@ -111,8 +112,9 @@ def run_report(
     return report.model_copy(
         update={
             "trained_steps": len(replayed.timed.steps),
+            "steps_before": training.steps_before or None,
             "losses": tuple(losses),
-            "unscheduled_s": median_interval(times_s, seed) if times_s else None,
+            "unscheduled_s": median_interval(times_s, training.seed) if times_s else None,
             "activity_energies": energies,
             "limits": (*report.limits, *_limits(subject, replayed), *replayed.notes, *notes),
         }

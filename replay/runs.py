@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
-    from replay.earlier import Earlier
-    from replay.running.failure import Recovered
+    from replay.running.failure import Trained
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
     from solver.problem.graph import CostedGraph
@@ -96,8 +95,8 @@ class Training:
         seed: seed of the initial values.
         gradients: whether the gradients of the last step are wanted.
         rates: learning rate of each step; None for that of the training step.
-        earlier: what earlier runs have trained, with which this one goes on; None to begin with
-            initial values.
+        earlier: what earlier runs have trained, by whole tensor, with which this one goes on; None
+            to begin with initial values.
     """
 
     batches: Batches
@@ -105,12 +104,12 @@ class Training:
     seed: int
     gradients: bool = False
     rates: Sequence[float] | None = None
-    earlier: Earlier | None = None
+    earlier: Trained | None = None
 
     @property
     def steps_before(self) -> int:
         """Steps of earlier runs, after which the samples and the seeds of dropout go on."""
-        return 0 if self.earlier is None else self.earlier.steps
+        return 0 if self.earlier is None else self.earlier.step
 
     def batch(self, number: int) -> dict[str, NDArray[Any]]:
         """The inputs of this training's step ``number``, from 0."""
@@ -239,7 +238,7 @@ def replay_schedule(
     training: Training,
     expected_step_s: float,
     progress: Callable[[str], None],
-    keep: Callable[[Recovered], None] = lambda _trained: None,
+    keep: Callable[[Trained], None] = lambda _trained: None,
 ) -> Replayed:
     """Run a schedule on its board.
 
@@ -266,7 +265,7 @@ def replay_schedule(
         MeasurementInvalid: no step was undisturbed, or watched and timed steps differ in values.
         JoulewrightError: opening the board or the meter failed.
     """
-    from replay.running.failure import Recovered
+    from replay.running.failure import Trained
     from replay.running.opening import open_replay
 
     runs = _Runs(subject, training, expected_step_s, progress, keep)
@@ -294,7 +293,7 @@ def replay_schedule(
         gradients = training.gradients and not is_firmware
         what = "the schedule, watched"
         watched = runs.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
-        keep(Recovered(len(watched.steps), watched.values))
+        keep(Trained(len(watched.steps), watched.values))
         timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
         unscheduled = None
         # A reference in whole layers has other operations, and copies parts to compare them.
@@ -435,7 +434,7 @@ class _Runs:
     training: Training
     expected_step_s: float
     progress: Callable[[str], None]
-    keep: Callable[[Recovered], None]
+    keep: Callable[[Trained], None]
 
     def plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
         """Plans for the board; for a microcontroller only the scheduled one.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from networks.training import TrainingStep
     from replay.evaluation import HeldOutSamples
-    from replay.running.failure import Recovered
+    from replay.running.failure import Trained
     from replay.runs import Subject, Training
 
 
@@ -81,12 +81,12 @@ def _run(
     from replay.gradients import gradients_file
     from replay.reporting.diagnosis import remedy
     from replay.run_report import run_report
-    from replay.running.failure import Recovered, ReplayFailed
+    from replay.running.failure import ReplayFailed, Trained
     from replay.runs import replay_schedule
 
     description, graph, schedule = subject.description, subject.graph, subject.schedule
     expected = expected_step(graph, schedule)
-    trained: list[Recovered] = []
+    trained: list[Trained] = []
     try:
         with console.status() as status:
             progress = _shown_by(status)
@@ -101,11 +101,11 @@ def _run(
         if trained:
             last = max(trained, key=lambda each: each.step)
             steps = training.steps_before + last.step
-            _keep(console, directory, Recovered(steps, last.values), subject.step)
+            _keep(console, directory, Trained(steps, last.values), subject.step)
         raise
     report = run_report(
-        subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
-    ).model_copy(update={"steps_before": training.steps_before or None})
+        subject, str(options.schedule), replayed, expected, training, options.steps_per_day
+    )
     try:
         if held_out and before:
             values = joined(subject.step, {**first, **replayed.timed.values})
@@ -152,7 +152,7 @@ def _shown_by(status: Status) -> Callable[[str], None]:
     return lambda what: status.show(what, passing=what.startswith(COMPILING))
 
 
-def _keep(console: Console, directory: Path, recovered: Recovered, step: TrainingStep) -> None:
+def _keep(console: Console, directory: Path, recovered: Trained, step: TrainingStep) -> None:
     """Keep the values that the last complete step of a replay without a report has left.
 
     If they cannot be written, print an error; the caller reports the failure itself.

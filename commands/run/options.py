@@ -24,10 +24,10 @@ from networks.rates import RateSchedule
 class RunOptions:
     """Schedule, board and training data.
 
-    ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
-    generates samples from ``seed``, as initial values are, unless ``earlier`` is a file with those
-    of an earlier run. ``held_out`` is a file of samples to
-    evaluate on, if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
+    ``graph`` is None if the graph's file lies beside the schedule. ``earlier`` is a file with the
+    values of an earlier run to go on with; None draws initial values from ``seed``. ``samples`` is
+    a file; None generates samples from ``seed``. ``held_out`` is a file of samples to evaluate on,
+    if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
     ``rate_schedule`` (None: constant), is None for the optimizer's own, as are ``momentum`` and
     ``weight_decay``.
     """

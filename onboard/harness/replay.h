@@ -11,7 +11,7 @@
  *   keep_rows table=0 first=0 count=8 address=0
  *                                  the same for rows of a table; overwrites what follows them
  *   commit                         after the last `keep`: complete step number 0
- *   after steps=12                 steps of earlier runs, with which seeds go on; without this line 0
+ *   after steps=12                 steps of earlier runs, after which seeds go on; without it 0
  *   rate learning_rate=3c23d70a    learning rate of the next steps, as bits of float32; without this
  *                                  line it is that of the plan
  *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena

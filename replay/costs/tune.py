@@ -367,7 +367,7 @@ def _round(
     replayed = replay_schedule(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )
-    report = run_report(subject, str(own / SCHEDULE), replayed, expected, seed, STEPS_PER_DAY)
+    report = run_report(subject, str(own / SCHEDULE), replayed, expected, training, STEPS_PER_DAY)
     steps = counting_steps(replayed.watched)
     if not steps:
         raise MeasurementInvalid(

@@ -38,8 +38,8 @@ _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Recovered:
-    """Values after step number ``step`` (0: the initial values), by tensor."""
+class Trained:
+    """Values after step number ``step`` (0: the initial values), flat, by tensor."""
 
     step: int
     values: Mapping[str, NDArray[np.float32]]
@@ -58,7 +58,7 @@ class ReplayFailed(MeasurementInvalid):
         self,
         message: str,
         record: ReplayRecord,
-        recovered: Recovered | None,
+        recovered: Trained | None,
         *,
         operation: str | None = None,
     ) -> None:

@@ -158,7 +158,7 @@ def training_script(
         gradients: whether the last step returns its gradients; a Linux board can.
         rates: learning rates of the steps, of which the last holds for all later ones; None for
             that of the plan.
-        steps_before: steps of earlier runs, with which the seeds of dropout go on.
+        steps_before: steps of earlier runs, after which the seeds of dropout go on.
 
     Raises:
         RequestRefused: there are more steps than a board reads at a time.
@@ -167,9 +167,8 @@ def training_script(
     plan = target.plan
     writer = _Writer(target)
     writer.place(initial)
-    lines = [*writer.initial(initial)]
-    lines += [f"after steps={steps_before}"] if steps_before else []
-    lines.append("counters")
+    after = [f"after steps={steps_before}"] if steps_before else []
+    lines = [*writer.initial(initial), *after, "counters"]
     # Parameters in RAM that no step changes are inputs of the plan too.
     placed = [
         writer.places(plan.inputs, {**initial, **batch}, f"batch {i}")

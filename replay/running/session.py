@@ -29,8 +29,8 @@ from profiler.run.preview import idle_s, options_with, tail_s
 from profiler.script.writer import Settings
 from replay.running.failure import (
     FailedLine,
-    Recovered,
     ReplayFailed,
+    Trained,
     find_failed_line,
     may_have_trained,
 )
@@ -115,7 +115,7 @@ class ReplaySession:
         rates: Sequence[float] | None = None,
         steps_before: int = 0,
         wait: Wait = lambda _elapsed_s: None,
-        keep: Callable[[Recovered], None] = lambda _left: None,
+        keep: Callable[[Trained], None] = lambda _left: None,
     ) -> ReplayRecord:
         """Run training steps. Ctrl-C leaves nothing running on the board.
 
@@ -131,7 +131,7 @@ class ReplaySession:
                 can.
             rates: learning rates of the steps, of which the last holds for all later ones; None for
                 that of the plan.
-            steps_before: steps of earlier runs, with which the seeds of dropout go on.
+            steps_before: steps of earlier runs, after which the seeds of dropout go on.
             wait: called while the board works, with the seconds elapsed.
             keep: called after Ctrl-C with the values that the last complete step of a paging plan
                 has left in the board's storage, which is cleared when the session ends.
@@ -241,7 +241,7 @@ class ReplaySession:
                     f"{self.board.name}: no step of {run.plan.name} was measured undisturbed:"
                     f" {reason}",
                     record,
-                    Recovered(len(record.steps), record.values) if record.values else None,
+                    Trained(len(record.steps), record.values) if record.values else None,
                 )
         assert counters is not None, "a run without them was interrupted"
         return MeasuredReplay(
@@ -296,12 +296,12 @@ class ReplaySession:
             remark, recovered = self._what_is_left(number)
         return ReplayFailed(f"{reboot}. {plan.name}: {remark}", nothing, recovered)
 
-    def _what_is_left(self, plan: int) -> tuple[str, Recovered | None]:
+    def _what_is_left(self, plan: int) -> tuple[str, Trained | None]:
         """Values of the last complete step, if they can be read, and a sentence about them."""
         if not self.plans[plan].pages:
             return "The trained values were only in RAM and are lost", None
         try:
-            recovered = Recovered(*self.last_complete_step(plan))
+            recovered = Trained(*self.last_complete_step(plan))
         except JoulewrightError as error:
             return _not_read_back(error), None
         remark = (

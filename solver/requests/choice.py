@@ -27,7 +27,8 @@ _OF_WHOLE = 2 / 3
 """Whole layers have this share of the time before slices.
 
 A search of whole layers alone that ends within the share leaves slices half of what it took; one
-that does not takes longer than the share. So slices make a request at most 1.5 times as long.
+that does not takes longer than the share. So a request that has a schedule of whole layers takes at
+most 1.5 times as long with slices, or :data:`_LEAST_S` longer.
 """
 
 

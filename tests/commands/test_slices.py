@@ -63,6 +63,18 @@ def test_a_step_in_slices_runs_with_the_values_of_whole_layers(tmp_path: Path) -
     assert set(ours) == set(theirs)
     for name in theirs:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+    # Each goes on with what the other has trained.
+    for schedule, earlier in (("sliced", "whole"), ("whole", "run")):
+        words = ("--device", "local", "--steps", "1", "--from", f"{earlier}/parameters.npz")
+        where = ("--schedule", f"{schedule}.json", "--out", f"{schedule} on")
+        assert command(tmp_path, "run", *words, *where) == 0
+    ours, theirs = (
+        np.load(tmp_path / f"{run} on" / "parameters.npz") for run in ("sliced", "whole")
+    )
+    assert set(ours) == set(theirs)
+    for name in theirs:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     ours, theirs = (load_file(tmp_path / f"{n}.safetensors") for n in ("gradients", "whole"))
     assert set(ours) == set(theirs)
     for name in theirs:

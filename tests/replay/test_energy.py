@@ -24,7 +24,7 @@ from replay.run_report import run_report
 from replay.running.measured import ReplayRecord, replay_record
 from replay.running.records import parse_replay
 from replay.running.script import Script
-from replay.runs import Replayed
+from replay.runs import Replayed, Training
 from tests.support.onboard.replays import (
     SD_CARD,
     measured_replay,
@@ -254,7 +254,8 @@ def run_of_short_steps(metered: int, response: Response | None) -> ReplayReport:
     subject = Mock(graph=problem)
     subject.description.name = "bench"
     subject.description.storage = SD_CARD
-    return run_report(subject, "made-up.json", replayed, expected, 0, 1000.0)
+    training = Training(Mock(), len(steps), seed=0)
+    return run_report(subject, "made-up.json", replayed, expected, training, 1000.0)
 
 
 @pytest.mark.parametrize("metered", [0, 1, 17])
