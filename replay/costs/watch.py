@@ -17,7 +17,7 @@ from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
 from replay.costs.kept_sittings import KeptSittings
 from replay.costs.refine import measured_build
-from replay.costs.ways import Way, can_page, may_page_besides, one_that_pages, ways_to_run
+from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
 
 if TYPE_CHECKING:
@@ -100,12 +100,11 @@ def watch_step(
             f" {profile.board.usable_bytes} bytes of RAM"
         )
     if pages and may_page_besides(description):
-        count = len(ways) + 1
+        count = len(ways) + 2
         steps = FEWEST_STEPS * -(-SITTINGS // count)
         # Half: what a step writes is copied after it, in part.
         most_bytes = storage_budget_bytes // count // steps // 2
-        if not any(0 < way.written_bytes <= most_bytes for way in ways):
-            ways += one_that_pages(ways[0], most_bytes, progress)
+        ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
     sittings: list[WatchedSitting] = []
     # A microcontroller has room for one plan.
     groups = [[way] for way in ways] if description.firmware is not None else [ways]

@@ -1,12 +1,12 @@
 """Ways to watch a network's training step: as it is, and as schedules with less RAM.
 
 A microcontroller whose RAM the step exceeds runs schedules only. Schedules recompute, and put other
-ops before each op. A Linux board also runs one that pages, for what a transfer costs within a step.
+ops before each op. A Linux board also runs some that page, for what a transfer costs within a step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,10 @@ A plan in the firmware of a microcontroller leaves a little less than the profil
 _SHARES_THAT_PAGE = (0.5, 0.7, 0.9, 0.97, 0.99)
 """RAM of one more schedule on a Linux board, which pages and recomputes nothing: the smallest of
 these shares of the peak whose transfers the write budget allows."""
+
+_SHARE_THAT_PACKS = 1.02
+"""RAM of the step that keeps everything but has its parameters in storage, as a share of its peak,
+so that addresses are found at once."""
 
 _SOLVE_S = 5.0
 
@@ -60,7 +64,8 @@ class Way:
         budget = self.schedule.budget
         paging = ", paging" if self.written_bytes else ""
         only = "" if budget.rematerialization else " only"
-        return f"{budget.ram_bytes} bytes of RAM{paging}{only}"
+        home = ", parameters in storage" if self.step.parameters_in == "storage" else ""
+        return f"{budget.ram_bytes} bytes of RAM{paging}{only}{home}"
 
     @property
     def written_bytes(self) -> int:
@@ -82,7 +87,7 @@ def can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
 
 
 def may_page_besides(description: DeviceDescription) -> bool:
-    """Whether a schedule that pages may be watched although others fit without paging.
+    """Whether schedules that page may be watched although others fit without paging.
 
     It may not on flash that is erased, which wears, nor on a microcontroller, which would have to
     be flashed once more.
@@ -91,30 +96,76 @@ def may_page_besides(description: DeviceDescription) -> bool:
     return description.firmware is None and (storage is None or storage.erase_block_bytes is None)
 
 
-def one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]) -> Iterator[Way]:
-    """A schedule that pages, for what a transfer costs within a step. It writes at most
-    ``most_bytes`` a step."""
+def ways_that_page(
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    ways: Sequence[Way],
+    most_bytes: int,
+    progress: Callable[[str], None],
+) -> Iterator[Way]:
+    """Schedules that page, for what a transfer costs within a step, beside the first ``ways``.
+
+    The first one has its parameters in storage, if it computes the same operations as the other
+    ways. It pages every parameter that is trained in and out: that are many transfers of
+    different sizes. The second one is for a network that has no other way that pages activations.
+    Each writes at most ``most_bytes`` a step.
+    """
+    with_parameters = _with_parameters_in_storage(network, profile, ways[0], progress)
+    if with_parameters is not None and 0 < with_parameters.written_bytes <= most_bytes:
+        yield with_parameters
+    if not any(0 < way.written_bytes <= most_bytes for way in ways):
+        yield from _one_that_pages(ways[0], most_bytes, progress)
+
+
+def _with_parameters_in_storage(
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    known: Way,
+    progress: Callable[[str], None],
+) -> Way | None:
+    from networks.models import step_of
     from solver.constructed import keep_everything
-    from solver.options import SolverOptions
-    from solver.problem.schedule import Budget
+    from solver.costing.costing import cost_graph
     from solver.referee.referee import replay
-    from solver.solving.solving import require_uninterrupted, solve_graph
+
+    if known.step.parameters_in == "storage":
+        return None
+    step = step_of(network, "storage")
+    if step.cost_keys != known.step.cost_keys:  # of tables in storage, other operations read rows
+        return None
+    graph = cost_graph(step, profile).graph
+    needed_bytes = _SHARE_THAT_PACKS * replay(graph, keep_everything(graph)).peak_bytes
+    ram_bytes = int(min(needed_bytes, profile.board.usable_bytes))
+    return Way(step, graph, _paging_only(graph, ram_bytes, progress))
+
+
+def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]) -> Iterator[Way]:
+    from solver.constructed import keep_everything
+    from solver.referee.referee import replay
 
     step, graph = known.step, known.graph
     peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
     for share in _SHARES_THAT_PAGE:
-        progress(f"solving for {int(share * peak_bytes)} bytes of RAM with paging")
-        schedule = solve_graph(
-            graph,
-            Budget(ram_bytes=int(share * peak_bytes), rematerialization=False),
-            SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
-            with_advice=False,
-        )
-        require_uninterrupted(schedule)
-        way = Way(step, graph, schedule)
+        way = Way(step, graph, _paging_only(graph, int(share * peak_bytes), progress))
         if 0 < way.written_bytes <= most_bytes:
             yield way
             return
+
+
+def _paging_only(graph: CostedGraph, ram_bytes: int, progress: Callable[[str], None]) -> Schedule:
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.solving.solving import require_uninterrupted, solve_graph
+
+    progress(f"solving for {ram_bytes} bytes of RAM with paging")
+    schedule = solve_graph(
+        graph,
+        Budget(ram_bytes=ram_bytes, rematerialization=False),
+        SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
+        with_advice=False,
+    )
+    require_uninterrupted(schedule)
+    return schedule
 
 
 def ways_to_run(

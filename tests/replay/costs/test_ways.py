@@ -11,12 +11,12 @@ from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.profile import ProfiledNetwork, Sitting
 from devices.published import load_published
-from networks.models import build_model
+from networks.models import build_model, step_of
 from replay.costs.context import WatchedSitting
 from replay.costs.kept_sittings import KeptSittings
 from replay.costs.watch import watch_step
-from replay.costs.ways import Way, ways_to_run
-from solver.problem.schedule import Schedule
+from replay.costs.ways import Way, ways_that_page, ways_to_run
+from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.solving import solving
 from tests.support.boards.measuring import describe
 from tests.support.graphs.profiles import made_up_profile
@@ -68,3 +68,31 @@ def test_a_write_budget_that_allows_no_sitting_is_named_before_the_board_is_reac
     profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
     with pytest.raises(MeasurementInvalid, match="would write more than 100 B to storage; allow"):
         watch_step(describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=100)
+
+
+def quiet(_activity: str) -> None:
+    pass
+
+
+@pytest.mark.slow
+def test_one_way_pages_every_trained_parameter_in_and_out() -> None:
+    profile = load_published("m4")
+    ways = ways_to_run(DIGITS, profile, True, quiet)
+    with_parameters, *_ = found = list(ways_that_page(DIGITS, profile, ways, 1 << 30, quiet))
+    assert with_parameters.schedule is not None
+    actions = with_parameters.schedule.actions
+    parameters = {t.name for t in with_parameters.step.tensors if t.home == "storage"}
+    assert {each.tensor for each in actions if isinstance(each, PageIn)} == parameters
+    assert sum(isinstance(each, PageOut) for each in actions) == len(parameters)
+    assert len({each.words for each in (*ways, *found)}) == len(ways) + len(found)
+    assert list(ways_that_page(DIGITS, profile, ways, 1, quiet)) == []
+
+
+def test_parameters_stay_in_ram_where_other_operations_read_them_from_storage() -> None:
+    """Of an embedding's table in storage, a step reads the rows of its batch."""
+    network = ProfiledNetwork(model="bert", batch=1, optimizer="sgd")
+    known = Way(step_of(network, "ram"), GRAPH, None)
+    profile = load_published("m4")
+    searched: list[str] = []
+    found = ways_that_page(network, profile, [known, way(SCHEDULE)], 1 << 30, searched.append)
+    assert (list(found), searched) == ([], [])
