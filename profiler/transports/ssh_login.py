@@ -133,7 +133,7 @@ class Login(AuthStrategy):
             yield Password(self._user, lambda: password)
 
     def authenticate(self, transport: paramiko.Transport) -> list[SourceResult]:
-        """Log in. Raises :class:`paramiko.SSHException`."""
+        """Log in. Raises :class:`paramiko.SSHException`, or TimeoutError after the time limit."""
         deadline = Deadline(self._limit_s)
         refusal = paramiko.SSHException("no key and no password to present")
         try:
@@ -144,8 +144,10 @@ class Login(AuthStrategy):
                     if "keyboard-interactive" in further and self._credentials.password is None:
                         further = transport.auth_interactive_dumb(self._user)
                 except paramiko.SSHException as error:
+                    if deadline.expired:  # a slow board has not refused the key
+                        raise TimeoutError from error
                     refusal = error
-                    if deadline.expired or not transport.is_active():
+                    if not transport.is_active():
                         break
                     continue
                 if not further:
@@ -178,6 +180,8 @@ def explain(
     if client is not None and presented is not None:
         if not is_known(client, host):
             return unknown_key(host, presented)
+        if isinstance(error, TimeoutError):
+            return ConnectionLostError("no answer to the login in time")
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")
     if isinstance(error, paramiko.AuthenticationException) and not reconnecting:
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")

@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import paramiko
 import pytest
+from paramiko.auth_strategy import InMemoryPrivateKey
 
 from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
@@ -666,6 +668,25 @@ def impatient(transport: SshTransport, deadline_s: float) -> Iterator[None]:
     link._reached = usual.model_copy(update={"deadline_s": deadline_s})  # type: ignore[attr-defined]
     yield
     link._reached = usual  # type: ignore[attr-defined]
+
+
+def test_a_login_that_is_not_answered_in_time_is_tried_again(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logins = []
+    authenticate = InMemoryPrivateKey.authenticate
+
+    def unanswered_at_first(key: InMemoryPrivateKey, client: paramiko.Transport) -> list[str]:
+        logins.append(key)
+        if len(logins) == 1:
+            network.swallow()
+        return authenticate(key, client)
+
+    monkeypatch.setattr(InMemoryPrivateKey, "authenticate", unanswered_at_first)
+    patient = network.description(connect_timeout_s=2.0, deadline_s=120.0)
+    with SshTransport(patient) as transport:
+        assert transport.run(["echo", "hello"], timeout_s=60).stdout == "hello\n"
+    assert len(logins) > 1
 
 
 def test_a_detached_command_survives_a_lost_connection(network: Network) -> None:
