@@ -76,14 +76,25 @@ lives() {
   [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
 }
 
-# End the groups in these notes: with SIGTERM, and two seconds later with SIGKILL.
+# End the groups in these notes: with SIGTERM, and two seconds later with SIGKILL. A process that is
+# writing to a slow disk ends after that, and keeps its locks until then: five seconds at most.
 end_jobs() {
   for note in "$@"; do lives "$note" && kill -TERM "-$leader" 2>/dev/null; done
   tries=0
   for note in "$@"; do
     while [ "$tries" -lt 20 ] && lives "$note"; do pause; tries=$((tries + 1)); done
   done
-  for note in "$@"; do lives "$note" && kill -KILL "-$leader" 2>/dev/null; done
+  killed=
+  for note in "$@"; do
+    lives "$note" && kill -KILL "-$leader" 2>/dev/null && killed="$killed $leader"
+  done
+  tries=0
+  for leader in $killed; do
+    while [ "$tries" -lt 50 ] && kill -0 "-$leader" 2>/dev/null; do
+      pause
+      tries=$((tries + 1))
+    done
+  done
 }
 
 # Remove a session, alive or dead: $1 is its parent, $2 its token.

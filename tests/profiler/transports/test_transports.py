@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -396,6 +397,22 @@ def test_a_detached_command_that_will_not_stop_is_killed() -> None:
         command.stop(timeout_s=10)
         assert eventually(lambda: not marked.runs())
         assert command.poll(timeout_s=10).exit_code == 128 + signal.SIGKILL
+
+
+def test_a_killed_command_has_no_lock_any_more_once_it_is_stopped(tmp_path: Path) -> None:
+    """To free so much memory takes the kernel longer than a shell takes to go on."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    script = (
+        "import fcntl, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "memory = bytearray(b'1') * (1 << 29); lock = open(sys.argv[1], 'r+');"
+        "fcntl.flock(lock, fcntl.LOCK_EX); lock.write('held'); lock.flush(); time.sleep(3600)"
+    )
+    with LocalTransport() as transport, lock.open() as again:
+        command = transport.start([sys.executable, "-c", script, str(lock)], timeout_s=60)
+        assert eventually(lambda: lock.read_text() == "held")
+        command.stop(timeout_s=60)
+        fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_detached_command_that_was_killed_from_outside_is_reported(transport: Transport) -> None:
