@@ -225,14 +225,28 @@ def sensor_log(board: CountedBoard) -> SensorLog:
     return SensorLog(table[:, 0], table[:, 1] * 1e-6)
 
 
+def with_idle_energy(measured: Measured, run: Profiled) -> Profiled:
+    """This run, or one more like it in which an idle window has an energy.
+
+    An idle board's time is the host's, and samples that are late there void a window.
+    """
+    for _ in range(5):
+        looped = {window.trial.window for window in run.windows}
+        if any(trial.energy_j is not None and trial.window not in looped for trial in run.trials):
+            break
+        run = measured.board.profile(OPERATIONS[measured.name], options(measured.name))
+    return run
+
+
 @pytest.mark.parametrize("measured", [LINUX], indirect=True)
 def test_energy_is_the_integral_of_the_power_that_was_set_at_the_sensor(measured: Measured) -> None:
     """Compare each window of an operation, and the sum of all windows.
 
     In a single short idle window, a step of the power between two samples would weigh too much.
     """
+    runs = [with_idle_energy(measured, run) for run in measured.runs]
     truth = sensor_log(measured.board)
-    for run in measured.runs:
+    for run in runs:
         used = [trial for trial in run.trials if trial.energy_j is not None]
         true_j = [truth.energy_j(trial.start_ns, trial.tail_end_ns) for trial in used]
         looped = {window.trial.window for window in run.windows}

@@ -26,6 +26,7 @@ RELU = (
     "op id=0 copies=1 first=0 min_ns=1000000 max_ns=4000000 kind=relu.forward attributes=16"
     " scalars=- reads=64:signed:3f800000 writes=64\n"
 )
+COLD = RELU.replace("copies=1 first=0 ", "copies=77 first=200 ")  # at least so many executions
 SGD = (
     "op id=0 copies=1 first=0 min_ns=1000000 max_ns=4000000 kind=sgd.update attributes=16"
     " scalars=00000000,00000000 reads=64:signed:3f800000,64:signed:3f800000 writes=@0\n"
@@ -85,7 +86,7 @@ def test_warm_executions_reuse_the_same_operands(tmp_path: Path) -> None:
 
 
 def test_cold_executions_use_every_copy_before_one_is_used_again(tmp_path: Path) -> None:
-    addresses = written_addresses(tmp_path, RELU.replace("copies=1 ", "copies=77 "))
+    addresses = written_addresses(tmp_path, COLD)
     assert len(addresses) > 2 * 77
     for start in range(len(addresses) - 77):
         assert len(set(addresses[start : start + 77])) == 77
@@ -93,7 +94,7 @@ def test_cold_executions_use_every_copy_before_one_is_used_again(tmp_path: Path)
 
 @pytest.mark.slow
 def test_cold_copies_are_not_visited_in_the_order_of_their_addresses(tmp_path: Path) -> None:
-    addresses = written_addresses(tmp_path, RELU.replace("copies=1 ", "copies=77 "))
+    addresses = written_addresses(tmp_path, COLD)
     strides = {b - a for a, b in pairwise(addresses)}
     assert min(map(abs, strides)) > 128
 
@@ -108,7 +109,7 @@ def test_copies_are_filled_in_the_order_in_which_they_are_used(tmp_path: Path) -
         + f" if (bytes == 128) {{ {log.format('filled', 'to')} }}"
         + " return memmove(to, from, bytes);",
     )
-    measure(program, tmp_path, RELU.replace("copies=1 ", "copies=77 "))
+    measure(program, tmp_path, COLD)
     lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     filled, used = ([at for what, at in lines if what == kind] for kind in ("filled", "used"))
     assert filled == used[1:77]
@@ -226,6 +227,7 @@ def test_a_missing_meter_file_is_named(program: Path, tmp_path: Path) -> None:
     assert f"meter: {tmp_path}/none: No such file" in errors
 
 
+@pytest.mark.slow
 def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Path) -> None:
     sensor = tmp_path / "a sensor"
     sensor.write_text("11\n")
@@ -234,7 +236,7 @@ def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Pa
             program,
             tmp_path,
             f"sampler period_ns=1000000\nsample file={sensor}\nsample file={sensor}\n"
-            "idle id=0 duration_ns=1000000000\n",  # long: other programs may delay the signal
+            "idle id=0 duration_ns=5000000000\n",  # long: other programs may delay the signal
         )
     samples = parse_samples((tmp_path / "samples").read_text(), files=2)
     (window,) = results.windows

@@ -379,5 +379,5 @@ def test_the_newest_builds_are_kept(local: Transport, tree: Tree, kept: Path) ->
 
 @pytest.mark.slow
 def test_the_harness_itself_builds_and_runs(local: Transport) -> None:
-    built = build(local, PLAIN, timeout_s=240)
+    built = build(local, PLAIN, timeout_s=900)
     local.run([built.path, "describe"], timeout_s=30, environment=built.environment)

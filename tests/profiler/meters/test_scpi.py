@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyvisa.resources import MessageBasedResource
 
 from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import ScpiMeter
-from profiler.meters import scpi
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading
 from profiler.meters.scpi import ScpiInstrument, open_scpi
@@ -25,11 +25,85 @@ from tests.support.failures import sentence_of
 
 MEASURED = {"MEAS:VOLT?": "+5.00000E+00", "MEAS:CURR?": "+2.50000E-01"}
 
+_PATIENCE_S = 60.0
+
+
+class Conversation:
+    """Queries of a client and answers of a stand-in, counted.
+
+    The client waits half a second for an answer that does not come. For one that comes it waits as
+    long as the threads of a busy computer may need.
+    """
+
+    def __init__(self, stand_in: ScpiStandIn) -> None:
+        self._changed = threading.Condition()
+        self._asked = self._decided = self._given = self._received = self._withheld_for = 0
+        self._answer = stand_in.answer
+
+    def answer(self, line: str) -> str | None:
+        """The stand-in's answer to a query."""
+        answer = self._answer(line)
+        with self._changed:
+            self._decided += 1
+            self._given += answer is not None
+            self._changed.notify_all()
+        return answer
+
+    def withhold(self, queries: int) -> None:
+        """Wait, in the stand-in, until the client has sent so many queries more."""
+        with self._changed:
+            self._withheld_for = queries
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: not self._withheld_for, _PATIENCE_S)
+
+    def send(self) -> None:
+        """Count a query that the client sends."""
+        with self._changed:
+            self._asked += 1
+            self._withheld_for = max(0, self._withheld_for - 1)
+            self._changed.notify_all()
+
+    def receive(self) -> None:
+        """Count an answer that the client has received."""
+        with self._changed:
+            self._received += 1
+
+    def wait_ms(self) -> int:
+        """How long the client waits for its next answer, once it is known whether one comes."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: self._decided == self._asked or self._withheld_for > 0, _PATIENCE_S
+            )
+            return round(_PATIENCE_S * 1e3) if self._given > self._received else 500
+
+
+Converse: TypeAlias = Callable[[ScpiStandIn], Conversation]
+
 
 @pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of answers that do not come: others would take a late thread for a lost answer."""
-    monkeypatch.setattr(scpi, "_TIMEOUT_MS", 500)
+def converse(monkeypatch: pytest.MonkeyPatch) -> Converse:
+    """Count the queries and answers of a stand-in, so that no late answer counts as a lost one."""
+    write, read = MessageBasedResource.write, MessageBasedResource.read
+
+    def converse(stand_in: ScpiStandIn) -> Conversation:
+        counted = Conversation(stand_in)
+
+        def counted_write(resource: MessageBasedResource, message: str) -> int:
+            counted.send()
+            return write(resource, message)
+
+        def counted_read(resource: MessageBasedResource) -> str:
+            resource.timeout = counted.wait_ms()
+            answer = read(resource)
+            counted.receive()
+            return answer
+
+        monkeypatch.setattr(stand_in, "answer", counted.answer)
+        monkeypatch.setattr(MessageBasedResource, "write", counted_write)
+        monkeypatch.setattr(MessageBasedResource, "read", counted_read)
+        return counted
+
+    return converse
 
 
 def is_polling() -> bool:
@@ -104,15 +178,17 @@ def test_a_described_voltage_is_not_queried() -> None:
 def test_a_capture_reaches_from_start_to_stop() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with opened(stand_in) as instrument:
+        begun_s = time.monotonic()
         instrument.start()
         started_s = time.monotonic()
         stopping_s = time.monotonic()
         capture = instrument.stop()
+        stopped_s = time.monotonic()
     assert capture.times_s is not None
     assert capture.times_s[0] <= started_s
     assert capture.end_s >= stopping_s
     assert (np.diff(capture.times_s) > 0).all()
-    assert 0 < capture.time_error_s < 0.1
+    assert 0 < capture.time_error_s <= (stopped_s - begun_s) / 2
 
 
 def test_every_start_begins_a_new_capture() -> None:
@@ -163,10 +239,10 @@ def test_saturation_begins_at_the_described_full_scale(share: float, is_negative
     assert (reading.flaws == Flaw.SATURATED) == (share >= 0.998)
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_a_missing_answer_is_one_lost_sample() -> None:
+def test_a_missing_answer_is_one_lost_sample(converse: Converse) -> None:
     answers: list[str | None] = ["0.25"] * 5
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None, "0.5"]})
+    converse(stand_in)
     with opened(stand_in) as instrument:
         instrument.start()
         wait_until(lambda: stand_in.answers["MEAS:CURR?"] == ["0.5"])
@@ -179,8 +255,7 @@ def test_a_missing_answer_is_one_lost_sample() -> None:
     assert set(capture.power_w[~lost]) == {1.25, 2.5}
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_measuring_goes_on_after_the_answers_to_two_queries_are_lost() -> None:
+def test_measuring_goes_on_after_the_answers_to_two_queries_are_lost(converse: Converse) -> None:
     silent = ScpiStandIn({"MEAS:POW?": [*["1"] * 5, None, "2"]})
     in_time, missing = silent.answer, [1]
 
@@ -191,6 +266,7 @@ def test_measuring_goes_on_after_the_answers_to_two_queries_are_lost() -> None:
         return answered
 
     silent.answer = answer  # type: ignore[method-assign]
+    converse(silent)
     with opened(silent, power_query="MEAS:POW?") as instrument:
         instrument.start()
         wait_until(lambda: silent.answers["MEAS:POW?"] == ["2"])
@@ -201,23 +277,22 @@ def test_measuring_goes_on_after_the_answers_to_two_queries_are_lost() -> None:
     assert (capture.flaws == Flaw.LOST).sum() == 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("late_s", "lost"), [(1.5, 1), (2.5, 2)])
+@pytest.mark.parametrize("lost", [1, 2])
 def test_a_late_answer_is_not_taken_for_that_of_the_next_query(
-    late_s: float, lost: int, monkeypatch: pytest.MonkeyPatch
+    lost: int, converse: Converse
 ) -> None:
-    """Each query has a second; one that finds out what is late follows."""
-    monkeypatch.setattr(scpi, "_TIMEOUT_MS", 1000)
+    """The answer comes once the first query that finds out what is late was sent, or the second."""
     late = ScpiStandIn({"MEAS:POW?": [*["1"] * 5, "99", "1"]})
     in_time = late.answer
 
     def answer(line: str) -> str | None:
         answered = in_time(line)
         if answered == "99":
-            time.sleep(late_s)
+            conversation.withhold(lost)
         return answered
 
     late.answer = answer  # type: ignore[method-assign]
+    conversation = converse(late)
     with opened(late, power_query="MEAS:POW?") as instrument:
         instrument.start()
         wait_until(lambda: late.answers["MEAS:POW?"] == ["1"])
@@ -238,9 +313,10 @@ def test_a_refused_setup_is_an_error_that_quotes_the_instrument() -> None:
     assert "meter.setup" in told
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_a_query_without_an_answer_is_an_error_when_opening() -> None:
-    told = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
+def test_a_query_without_an_answer_is_an_error_when_opening(converse: Converse) -> None:
+    stand_in = ScpiStandIn({"MEAS:VOLT?": "5"})
+    converse(stand_in)
+    told = refusal(stand_in, MeasurementInvalid)
     assert "MEAS:CURR?" in told
     assert "correct the queries" in told
 
@@ -285,10 +361,10 @@ def test_an_instrument_that_disconnects_is_an_error_at_stop() -> None:
         instrument.close()
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_an_instrument_that_stops_answering_is_an_error() -> None:
+def test_an_instrument_that_stops_answering_is_an_error(converse: Converse) -> None:
     answers: list[str | None] = ["0.25"] * 4
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None]})
+    converse(stand_in)
     with opened(stand_in) as instrument:
         instrument.start()
         wait_until(lambda: not is_polling())
@@ -306,9 +382,9 @@ def test_closing_during_a_recording_ends_the_connection() -> None:
         instrument.close()
 
 
-@pytest.mark.usefixtures("short_waits")
-def test_a_refused_opening_ends_the_connection() -> None:
+def test_a_refused_opening_ends_the_connection(converse: Converse) -> None:
     stand_in = ScpiStandIn()
+    converse(stand_in)
     with over_tcp(stand_in) as resource:
         with pytest.raises(MeasurementInvalid):
             open_scpi(described(resource))

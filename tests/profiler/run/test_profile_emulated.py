@@ -20,6 +20,8 @@ from profiler.run.run import OnProgress, ProgressEvent, profile_device
 from profiler.run.table import TrialTable
 from profiler.run.trials import RunDirectory
 from profiler.script.windows import OpWindow
+from profiler.transports.deadline import Deadline
+from profiler.transports.serial import wire
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
@@ -58,10 +60,7 @@ def profile(
     on_progress: OnProgress = lambda _event: None,
     **changes: Any,
 ) -> DeviceProfile:
-    description = load_description(board)
-    # A killed board does not come back, so that a long deadline is of no use.
-    reached = description.transport.model_copy(update={"deadline_s": 3.0})
-    described = description.model_copy(update={"transport": reached, **changes})
+    described = load_description(board).model_copy(update=changes)
     return profile_device(described, SPECS, None, options, directory, on_progress)
 
 
@@ -147,8 +146,16 @@ def test_after_a_reset_in_a_block_the_block_is_measured_again(
 def test_after_a_board_is_killed_the_next_run_continues_with_finished_blocks(
     started: list[RunningBoard], tmp_path: Path
 ) -> None:
-    with pytest.raises(BoardUnreachable, match="emulated-m4f"):
-        profile(tmp_path, options=SLOW, on_progress=once_in_block(2, lambda: started[0].kill()))
+    def kill() -> None:
+        started[0].kill()
+        # It does not come back, so that a long wait for the line is of no use.
+        patch.setattr(wire, "Deadline", lambda limit_s: Deadline(min(limit_s, 3.0)))
+
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        pytest.raises(BoardUnreachable, match="emulated-m4f"),
+    ):
+        profile(tmp_path, options=SLOW, on_progress=once_in_block(2, kill))
     kept = windows(tmp_path)
     assert {block for block, _ in kept} >= {0}
     found = profile(tmp_path, options=SLOW)

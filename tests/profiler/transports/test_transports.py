@@ -615,7 +615,9 @@ def test_a_closed_port_is_an_error_at_once(sshd: Sshd) -> None:
 
 
 def test_a_name_that_does_not_resolve_is_an_error(sshd: Sshd) -> None:
-    assert "does not resolve" in refused(sshd.description(host="no-such-board.invalid"))
+    # Without a network, the resolver says that it may know the name later.
+    description = sshd.description(host="no-such-board.invalid", deadline_s=0.5)
+    assert "does not resolve" in refused(description)
 
 
 def test_a_host_described_with_user_or_port_is_refused(sshd: Sshd) -> None:
@@ -749,6 +751,7 @@ def test_the_next_session_cleans_up_after_a_lost_one(network: Network, sshd: Ssh
     assert sshd.left() == []
 
 
+@pytest.mark.slow
 def test_a_command_is_not_run_again_after_a_lost_connection(network: Network) -> None:
     marked = Marked()
     with SshTransport(network.description()) as transport:
@@ -761,7 +764,7 @@ def test_a_command_is_not_run_again_after_a_lost_connection(network: Network) ->
         cutter = threading.Thread(target=cut_while_it_runs)
         cutter.start()
         with pytest.raises(BoardUnreachable, match="it was not run again"):
-            transport.run(["sh", "-c", script], timeout_s=2)
+            transport.run(["sh", "-c", script], timeout_s=12)
         cutter.join()
         network.restore()
         assert transport.run(["cat", "count"], timeout_s=10).stdout == "once\n"
@@ -772,23 +775,32 @@ def test_a_file_arrives_whole_despite_a_lost_connection(network: Network, tmp_pa
     content = secrets.token_bytes(2_000_000)
     (tmp_path / "there").write_bytes(content)
     with SshTransport(network.description()) as transport:
-        network.cut_after(500_000)
-        threading.Timer(0.5, network.restore).start()
-        transport.put(tmp_path / "there", "file", timeout_s=20)
-        transport.get("file", tmp_path / "back", timeout_s=20)
+        network.cut_after(500_000, restored_after_s=0.5)
+        transport.put(tmp_path / "there", "file", timeout_s=120)
+        transport.get("file", tmp_path / "back", timeout_s=120)
         assert transport.run(["find", ".", "-name", "*.part"], timeout_s=10).stdout == ""
     assert (tmp_path / "back").read_bytes() == content
 
 
 def test_a_connection_without_answers_is_replaced_by_a_new_one(
-    network: Network,
+    network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limits_s = [0.5]  # of the connection without answers; a busy computer needs longer for others
     with SshTransport(network.description()) as transport:
         command = transport.start(["sh", "-c", "exit 5"], timeout_s=10)
+        link = transport._shell._link
+        execute = link.execute
+
+        def execute_soon(script: str, *, timeout_s: float, **named: Any) -> int:
+            limit_s = limits_s.pop() if limits_s else timeout_s
+            return execute(script, timeout_s=limit_s, **named)
+
+        monkeypatch.setattr(link, "execute", execute_soon)
         network.swallow()
         began = time.monotonic()
-        assert eventually(lambda: command.poll(timeout_s=0.5).exit_code == 5)
-        assert time.monotonic() - began < 9.0
+        assert eventually(lambda: command.poll(timeout_s=60).exit_code == 5)
+        assert limits_s == []
+        assert time.monotonic() - began < 50.0
 
 
 def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ _FIXED = ("-static", "-no-pie", f"-Wl,-Ttext-segment={_OWN.start:#x}")
 
 _IDLE = {IdleWindow(when).label for when in ("before", "after")}
 
-_BUILD_LIMIT_S = 120.0
+_BUILD_LIMIT_S = 900.0
 _PUT_LIMIT_S = 60.0
 
 

@@ -112,7 +112,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuiltHarne
     description = describe()
     assert description.toolchain.kind == "native"
     with LocalTransport() as transport:
-        built = build(transport, description.toolchain, timeout_s=300)
+        built = build(transport, description.toolchain, timeout_s=900)
         transport.get(program.name, program, timeout_s=60)
     program.chmod(0o700)
     return program, built
@@ -142,7 +142,7 @@ def run_harness(program: Path, directory: Path, plan: str, *options: str) -> tup
         cwd=directory,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     results = directory / "results"
     return done.returncode, results.read_text() if results.exists() else "", done.stderr
@@ -345,6 +345,15 @@ def ina3221_tree(root: Path) -> Path:
     return write_tree(root, files)
 
 
+@dataclass(frozen=True)
+class Step:
+    """A value that a file got at some time between two of the monotonic clock."""
+
+    before_ns: int
+    after_ns: int
+    value: float
+
+
 @dataclass
 class Signal:
     """Steps through values of a sysfs file while entered, and records the time of each step."""
@@ -352,11 +361,12 @@ class Signal:
     file: Path
     values: Sequence[str]
     hold_s: float
-    steps: list[tuple[int, float]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
+        self._write_next()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self
@@ -368,23 +378,35 @@ class Signal:
 
     def integral(self, start_ns: int, end_ns: int) -> float:
         """Value × seconds from ``start_ns`` to ``end_ns`` on the monotonic clock."""
-        edges = [(max(t, start_ns), value) for t, value in self.steps]
+        edges = [(max(step.after_ns, start_ns), step.value) for step in self.steps]
         ends = [t for t, _ in edges[1:]] + [end_ns]
         return sum(
             value * max(0, min(end, end_ns) - t) / 1e9
             for (t, value), end in zip(edges, ends, strict=True)
         )
 
+    def possible(self, start_ns: int, end_ns: int) -> set[float]:
+        """Values that the file may have had at some time from ``start_ns`` to ``end_ns``."""
+        ends_ns = [step.after_ns for step in self.steps[1:]] + [end_ns]
+        return {
+            step.value
+            for step, gone_ns in zip(self.steps, ends_ns, strict=True)
+            if step.before_ns <= end_ns and gone_ns >= start_ns
+        }
+
     def _run(self) -> None:
+        while not self._stop.wait(self.hold_s):
+            self._write_next()
+
+    def _write_next(self) -> None:
+        value = self.values[len(self.steps) % len(self.values)]
+        before_ns = time.monotonic_ns()
         handle = os.open(self.file, os.O_WRONLY)
         try:
-            while not self._stop.is_set():
-                value = self.values[len(self.steps) % len(self.values)]
-                os.pwrite(handle, f"{value}\n".encode(), 0)
-                self.steps.append((time.monotonic_ns(), float(value)))
-                self._stop.wait(self.hold_s)
+            os.pwrite(handle, f"{value}\n".encode(), 0)
         finally:
             os.close(handle)
+        self.steps.append(Step(before_ns, time.monotonic_ns(), float(value)))
 
 
 @dataclass

@@ -57,8 +57,9 @@ _MEASURING = {"op", "idle", "marker", "transfer"}
 class StandInBoard:
     """A board that speaks the serial protocol.
 
-    Every window lasts ``window_s``, during which the board receives nothing. ``hello`` overrides
-    what it reports about itself. ``executed`` lists all lines in order since the stand-in was made.
+    Every window lasts ``window_s`` after ``in_window`` has returned; during it the board receives
+    nothing. ``hello`` overrides what it reports about itself. ``executed`` lists all lines in order
+    since the stand-in was made.
     """
 
     def __init__(self, *, window_s: float = 0.002, hello: dict[str, str] | None = None) -> None:
@@ -69,6 +70,7 @@ class StandInBoard:
         self.restarts = 0
         self.heard_in_windows = 0
         self.before_window: Callable[[str], None] = lambda _line: None
+        self.in_window: Callable[[str], None] = lambda _line: None
         self.far_end, self._line = socket.socketpair()
         self._start()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -184,6 +186,7 @@ class StandInBoard:
     def _measure(self, line: str, id_: str, request: Frame) -> tuple[Kind, bytes, int]:
         self.before_window(line)
         self._send(Kind.STARTED, request)
+        self.in_window(line)
         time.sleep(self.window_s)
         while select.select([self._line], [], [], 0)[0]:
             missed = self._line.recv(4096)

@@ -29,7 +29,7 @@ from devices.claims.scratch import ScratchDirectory
 from devices.description import SshTransport
 
 SSHD = Path("/usr/sbin/sshd")
-_START_LIMIT_S = 10.0
+_START_LIMIT_S = 120.0
 _USER_PREFIX = "jw-test-"
 
 
@@ -76,7 +76,10 @@ class Sshd:
         return f"Host {alias}\n" + "".join(f"  {key} {value}\n" for key, value in settings.items())
 
     def description(self, **overrides: Any) -> SshTransport:
-        """Transport to the server; its limits are short, since nothing on loopback takes long."""
+        """Transport to the server, with limits for a busy computer.
+
+        Tests of silent hosts and of lost connections state their own.
+        """
         reached = {
             "kind": "ssh",
             "host": "127.0.0.1",
@@ -84,8 +87,8 @@ class Sshd:
             "port": self.port,
             "key": self.key,
             "known_hosts": self.known_hosts,
-            "connect_timeout_s": 5.0,
-            "deadline_s": 10.0,
+            "connect_timeout_s": 60.0,
+            "deadline_s": 120.0,
         }
         return SshTransport.model_validate(reached | overrides)
 
@@ -95,7 +98,7 @@ class Network:
 
     ``cut`` resets all connections and refuses new ones until ``restore``. ``swallow`` keeps
     existing connections open and forwards nothing on them; new ones work. ``cut_after`` cuts once
-    so many bytes have been sent to the board.
+    so many bytes have been sent to the board, and restores the network some time after that.
     """
 
     def __init__(self, server: Sshd) -> None:
@@ -105,6 +108,7 @@ class Network:
         self._pairs: list[_Pair] = []
         self._up = True
         self._budget: int | None = None
+        self._restored_after_s = 0.0
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -130,7 +134,8 @@ class Network:
         for pair in self._pairs:
             pair.passing.clear()
 
-    def cut_after(self, sent_bytes: int) -> None:
+    def cut_after(self, sent_bytes: int, *, restored_after_s: float) -> None:
+        self._restored_after_s = restored_after_s
         self._budget = sent_bytes
 
     def close(self) -> None:
@@ -157,6 +162,7 @@ class Network:
             if self._budget <= 0:
                 self._budget = None
                 self.cut()
+                threading.Timer(self._restored_after_s, self.restore).start()
 
 
 class _Pair:
@@ -370,7 +376,7 @@ def _await_banner(server: Sshd, process: subprocess.Popen[bytes]) -> None:
     while time.monotonic() < give_up and process.poll() is None:
         with (
             contextlib.suppress(OSError),
-            socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as probe,
+            socket.create_connection(("127.0.0.1", server.port), timeout=10.0) as probe,
         ):
             if probe.recv(4) == b"SSH-":
                 return
@@ -381,4 +387,4 @@ def _await_banner(server: Sshd, process: subprocess.Popen[bytes]) -> None:
 def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    process.wait(timeout=10)
+    process.wait(timeout=120)
