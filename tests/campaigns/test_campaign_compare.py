@@ -250,7 +250,7 @@ def test_the_exit_code_stands_where_the_reader_of_the_printout_has_gone() -> Non
             stdout=writer,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
     finally:

@@ -389,7 +389,7 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
         designed(tmp_path, networks=["net.onnx"])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(600)
 def test_what_is_no_regular_file_is_refused_unopened(tmp_path: Path) -> None:
     for name in ("net.onnx", "campaign.yaml", "board.yaml"):
         os.mkfifo(tmp_path / name)

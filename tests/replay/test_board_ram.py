@@ -56,7 +56,7 @@ def board(usable_bytes: int, *, shares_ram: bool | None = True) -> DeviceProfile
 
 def solved(profile: DeviceProfile, budget_bytes: int) -> Schedule:
     subject = SolveSubject(GRAPH, profile, step=STEP)
-    options = SolverOptions(gap=1.0, time_limit_s=20.0, threads=1)
+    options = SolverOptions(gap=1.0, time_limit_s=200.0, threads=1)
     budget = Budget(ram_bytes=budget_bytes)
     _, schedule, _ = cheapest([subject], budget, options, ram_of=BoardRam.of)
     return schedule
@@ -82,7 +82,7 @@ def test_points_of_a_sweep_leave_room_for_the_records_of_their_schedules() -> No
     budgets = [Budget(ram_bytes=n * LEAST_BYTES // 4) for n in (6, 8, 9)]
     ram = BoardRam.of(SolveSubject(GRAPH, profile, step=STEP))
     study = Study("small", GRAPH, budgets, ram=ram)
-    options = SolverOptions(gap=1.0, time_limit_s=20.0, threads=1)
+    options = SolverOptions(gap=1.0, time_limit_s=200.0, threads=1)
     found: dict[Budget, Schedule] = {}
 
     def keep(event: Event) -> None:

@@ -100,7 +100,7 @@ def train(directory: Path, steps: int, storage: Path) -> tuple[list[str], dict[s
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     lines = done.stdout.splitlines()
     checksums = (line.split("  ") for line in lines if not line.startswith("step"))

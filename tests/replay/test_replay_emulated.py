@@ -135,7 +135,7 @@ def planned(problem: Problem, workspace_bytes: Mapping[OpSpec, int]) -> Planned:
     step = problem.step
     description = load_description(problem.device)
     graph = cost_graph(step, profile_of(description, step, workspace_bytes)).graph
-    options = SolverOptions(gap=0.2, time_limit_s=5.0, threads=1)
+    options = SolverOptions(gap=0.2, time_limit_s=60.0, threads=1)
     schedule = solve_graph(graph, Budget(ram_bytes=problem.budget_bytes), options)
     plan = lower(step, graph, schedule, workspace_bytes)
     return Planned(problem, schedule, plan, unscheduled(step, workspace_bytes).arena_bytes)

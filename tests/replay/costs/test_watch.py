@@ -15,9 +15,9 @@ from devices.documents.document import read_yaml
 from devices.profile import DeviceProfile
 from profiler.run.trials import RunDirectory
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-_PATIENCE_S = 300
+_PATIENCE_S = 1000
 
 
 def kept(results: Path) -> dict[Path, bytes]:
