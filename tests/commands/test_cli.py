@@ -24,6 +24,7 @@ from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import hard_problem
 from tests.support.graphs.schedules import UNSEARCHED
 from tests.support.paths import ROOT
+from tests.support.said import sentences
 
 
 @pytest.fixture(autouse=True)
@@ -246,11 +247,6 @@ def test_pictures_are_drawn(graph_file: Path) -> None:
     arguments = ("--graph", str(graph_file), "--ram-budget", "80%", "--pictures", "pictures")
     assert run("solve", *arguments) == 0
     assert {path.suffix for path in Path("pictures").iterdir()} == {".png"}
-
-
-def sentences(said: str) -> list[str]:
-    """Lines of standard error but those that say what is read, on a busy computer."""
-    return [line for line in said.splitlines() if not line.startswith("reading ")]
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,10 @@ def test_trained_weights_are_those_of_pytorch(profiled: Path) -> None:
 @pytest.mark.parametrize("name", ["classifier", "keywords"])
 def test_recurrent_networks_are_trained_in_less_ram(name: str, tmp_path: Path) -> None:
     profile(tmp_path, name)
-    # With the workspace of the project's own matrix product, 92 % is the least.
-    schedule = scheduled(tmp_path, "less", budget="95%")
+    # With the workspace of the project's own matrix product, 92 % is the least. Any schedule will
+    # do: the search ends with its first one.
+    ends_early = ("--gap", "0.9", "--time-limit", "120")
+    schedule = scheduled(tmp_path, "less", *ends_early, budget="95%")
     solved = read_json(tmp_path / schedule, Schedule)
     computed = [action.op for action in solved.actions if isinstance(action, Compute)]
     assert len(computed) > len(set(computed))

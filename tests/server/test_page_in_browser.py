@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.browser import chromium
+from tests.support.browser import PATIENCE_MS, chromium
 from tests.support.serving import LARGE, SMALL, Server, serving
 
 if TYPE_CHECKING:
@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_MS = 120_000
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("server"), "--time-limit", "30") as started:
+    with serving(tmp_path_factory.mktemp("server"), "--time-limit", "300") as started:
         yield started
 
 

@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from devices.errors import EngineFailed
+from solver.engines import processes
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
 from solver.engines.processes import kept_processes
 from solver.engines.program import Program
 from solver.engines.proofs import Proof, prove_again
 from solver.options import EngineName
+from tests.support import patient_engine
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
 
@@ -372,14 +374,17 @@ def _read(path: Path) -> Program:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_false_proof_that_highs_has_made_is_caught(name: str) -> None:
+def test_a_false_proof_that_highs_has_made_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "module_process", patient_engine.instead_of_worker)
     known = FAULTS[name]
     program = known.program
     solution = [known.solution.get(column, 0.0) for column in range(len(program.cost))]
     assert program.satisfied_by(solution)
     assert program.objective(solution) == pytest.approx(known.least)
     with Engine("highs") as engine:
-        messages = _messages(engine, program)
+        messages = _messages(engine, program, within_s=600.0)
         version, faults = engine.version, engine.faults
     assert _best(messages).objective == pytest.approx(known.least)
     bounds = [message.objective for message in messages if isinstance(message, Bound)]

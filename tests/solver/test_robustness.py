@@ -61,6 +61,7 @@ from tests.support.graphs.graph_strategies import (
 )
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.graphs.schedules import schedule_of
+from tests.support.said import sentences
 
 EXACT = SolverOptions(gap=0.0, threads=1)
 Ends = tuple[float, float]
@@ -844,7 +845,7 @@ def _run(tmp_path: Path, *argv: object) -> int:
 def test_robustness_report_is_printed_and_written_with_the_schedule(
     graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("--graph", graph_file, "--ram-budget", 10, "--draws", 10, "--time-limit", 20)
+    asked = ("--graph", graph_file, "--ram-budget", 10, "--draws", 10, "--time-limit", 120)
     assert _run(tmp_path, *asked, "--robust", "--pictures", tmp_path) == 0
     printed = capsys.readouterr().out
     assert "within 1 % of the best known" in printed
@@ -863,7 +864,7 @@ def test_draws_that_are_impossible_are_reported_in_one_sentence(
 ) -> None:
     published = ("--profile", "m4", "--model", "linear", "--ram-budget", "80%")
     assert _run(tmp_path, *published, "--draws", 10) == 2
-    budget, said = capsys.readouterr().err.splitlines()
+    budget, said = sentences(capsys.readouterr().err)
     assert budget.startswith("RAM budget: ")
     assert said.startswith("error: ")
     assert "no cost in this graph has an interval" in said

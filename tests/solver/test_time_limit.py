@@ -52,10 +52,9 @@ def within(limit_s: float, act: Callable[[], _Result]) -> _Result:
     """
     taken_s: list[float] = []
     for _ in range(_TRIES):
-        began_s = time.monotonic()
         with counting_queued() as queued:
             result = act()
-        taken_s.append(time.monotonic() - began_s - queued.seconds)
+        taken_s.append(queued.taken_s - queued.seconds)
         if taken_s[-1] <= 1.1 * limit_s + 2:
             return result
     raise AssertionError(f"{min(taken_s):.1f} s for {limit_s:g} s")
@@ -100,15 +99,13 @@ def test_waiting_for_helpers_without_a_processor_does_not_count() -> None:
                 assert helper.stdout.readline() == "\n"
 
         hear_all()
-        began_s = time.monotonic()
         with counting_queued() as queued:
             tell_all()
             hear_all()
-        taken_s = time.monotonic() - began_s
         tell_all()
-    assert taken_s > 4 * 0.6
+    assert queued.taken_s > 4 * 0.6
     # A helper may be ready while this thread is, too.
-    assert 0.6 - 0.4 < taken_s - queued.seconds < taken_s / 2
+    assert 0.6 - 0.4 < queued.taken_s - queued.seconds < queued.taken_s / 2
 
 
 def budget_of(graph: CostedGraph, share: float, deadline: float | None) -> Budget:
@@ -258,7 +255,8 @@ def test_command_shares_the_limit_among_its_phases_and_says_which_it_is_in(
     write_json(tmp_path / "graph.json", ODD_GRAPHS[name](_OPS))
     words = ["--ram-budget", "70%", "--time-limit", str(_LIMIT_S), "--baselines"]
     out, err = within(_LIMIT_S, lambda: solved(words, capsys))
-    reading, budget, *phases = err.splitlines()
+    # The wait for the first phase may be named, too.
+    reading, budget, *phases = (line for line in err.splitlines() if line != "starting")
     assert reading == "reading graph.json"
     assert budget.startswith("RAM budget: ")
     assert "starting schedules" in phases[0]

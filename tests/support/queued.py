@@ -25,12 +25,16 @@ _PERIOD_S = 0.02
 class Queued:
     """Time in which work that a thread does, or waits for, was kept from the processors.
 
+    ``seconds`` is this time, out of ``taken_s``, the time for which the context was open: what the
+    watcher takes to start and end does not count.
+
     It is the time in which this thread was ready without a processor (Linux: sched-stats.rst),
     and of the time in which it slept as much as that of the helper that was ready for longest. The
     thread may have waited for this helper: another thread of its process, or a descendant.
     """
 
     seconds: float = 0.0
+    taken_s: float = 0.0
 
 
 @contextmanager
@@ -57,6 +61,7 @@ def counting_queued() -> Iterator[Queued]:
             own_s = ready_s.pop(f"/proc/{os.getpid()}/task/{threading.get_native_id()}")
             asleep_s = max(0.0, taken_s - worked_s - own_s)
             queued.seconds = own_s + min(asleep_s, max(ready_s.values(), default=0.0))
+            queued.taken_s = taken_s
 
 
 def _watch(process: int) -> None:
