@@ -76,8 +76,9 @@ lives() {
   [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
 }
 
-# End the groups in these notes: with SIGTERM, and two seconds later with SIGKILL. A process that is
-# writing to a slow disk ends after that, and keeps its locks until then: five seconds at most.
+# End the groups in these notes: with SIGTERM, and 20 pauses later with SIGKILL. A process that is
+# writing to a slow disk ends after that, and keeps its locks until then: wait for it, 50 pauses at
+# most.
 end_jobs() {
   for note in "$@"; do lives "$note" && kill -TERM "-$leader" 2>/dev/null; done
   tries=0

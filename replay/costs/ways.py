@@ -87,7 +87,7 @@ def can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:
 
 
 def may_page_besides(description: DeviceDescription) -> bool:
-    """Whether schedules that page may be watched although others fit without paging.
+    """Whether to watch schedules that page, too, where others fit without paging.
 
     It may not on flash that is erased, which wears, nor on a microcontroller, which would have to
     be flashed once more.
@@ -106,8 +106,8 @@ def ways_that_page(
     """Schedules that page, for what a transfer costs within a step, beside the first ``ways``.
 
     The first one has its parameters in storage, if it computes the same operations as the other
-    ways. It pages every parameter that is trained in and out: that are many transfers of
-    different sizes. The second one is for a network that has no other way that pages activations.
+    ways. It pages each trained parameter in and out, which makes many transfers of different
+    sizes. The second one is for a network that has no other way that pages activations.
     Each writes at most ``most_bytes`` a step.
     """
     with_parameters = _with_parameters_in_storage(network, profile, ways[0], progress)
@@ -124,9 +124,7 @@ def _with_parameters_in_storage(
     progress: Callable[[str], None],
 ) -> Way | None:
     from networks.models import step_of
-    from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
-    from solver.referee.referee import replay
 
     if known.step.parameters_in == "storage":
         return None
@@ -134,22 +132,26 @@ def _with_parameters_in_storage(
     if step.cost_keys != known.step.cost_keys:  # of tables in storage, other operations read rows
         return None
     graph = cost_graph(step, profile).graph
-    needed_bytes = _SHARE_THAT_PACKS * replay(graph, keep_everything(graph)).peak_bytes
-    ram_bytes = int(min(needed_bytes, profile.board.usable_bytes))
+    ram_bytes = int(min(_SHARE_THAT_PACKS * _peak_bytes(graph), profile.board.usable_bytes))
     return Way(step, graph, _paging_only(graph, ram_bytes, progress))
 
 
 def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]) -> Iterator[Way]:
-    from solver.constructed import keep_everything
-    from solver.referee.referee import replay
-
     step, graph = known.step, known.graph
-    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    peak_bytes = _peak_bytes(graph)
     for share in _SHARES_THAT_PAGE:
         way = Way(step, graph, _paging_only(graph, int(share * peak_bytes), progress))
         if 0 < way.written_bytes <= most_bytes:
             yield way
             return
+
+
+def _peak_bytes(graph: CostedGraph) -> int:
+    """RAM of the step that recomputes and pages nothing."""
+    from solver.constructed import keep_everything
+    from solver.referee.referee import replay
+
+    return replay(graph, keep_everything(graph)).peak_bytes
 
 
 def _paging_only(graph: CostedGraph, ram_bytes: int, progress: Callable[[str], None]) -> Schedule:
@@ -191,15 +193,13 @@ def _ways_of(
     step: TrainingStep, profile: DeviceProfile, pages: bool, progress: Callable[[str], None]
 ) -> list[Way]:
     from replay.lowering.lowering import unscheduled
-    from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
     from solver.options import SolverOptions
     from solver.problem.schedule import Budget
-    from solver.referee.referee import replay
     from solver.solving.solving import require_uninterrupted, solve_graph
 
     graph = cost_graph(step, profile).graph
-    peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
+    peak_bytes = _peak_bytes(graph)
     workspace = {
         op.spec: cost.workspace_bytes for op, cost in zip(step.ops, graph.ops, strict=True)
     }

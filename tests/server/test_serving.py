@@ -297,7 +297,7 @@ def test_slow_clients_are_disconnected(tmp_path: Path) -> None:
 
 
 def is_established(server: int, client: int) -> bool:
-    """Whether the server at a port has not ended the connection from another port of this host."""
+    """Whether the connection between these two ports of this host is still open for the server."""
     lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     ends = [f"0100007F:{port:04X}" for port in (server, client)]
     return any(line.split()[1:4] == [*ends, "01"] for line in lines)

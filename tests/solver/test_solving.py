@@ -398,7 +398,7 @@ def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) ->
 
 
 def _decisions(schedule: Schedule) -> Counter[tuple[str, str]]:
-    """How often each op is computed and each tensor is moved."""
+    """Number of executions of each op, and of page-ins and page-outs of each tensor."""
     return Counter(
         (action.do, action.op if isinstance(action, Compute) else action.tensor)
         for action in schedule.actions

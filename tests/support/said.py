@@ -1,4 +1,4 @@
-"""What a command says on standard error, without what depends on how busy the computer is."""
+"""Lines of a command's standard error that do not depend on how busy the computer is."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Conversation:
             self._received += 1
 
     def wait_ms(self) -> int:
-        """How long the client waits for its next answer, once it is known whether one comes."""
+        """Wait until it is known whether the next answer comes, and say how long to wait for it."""
         with self._changed:
             assert self._changed.wait_for(
                 lambda: self._decided == self._asked or self._withheld_for > 0, _PATIENCE_S

@@ -404,7 +404,7 @@ def test_a_killed_command_has_no_lock_any_more_once_it_is_stopped(tmp_path: Path
     lock = tmp_path / "lock"
     lock.touch()
     script = (
-        "import fcntl, pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "import fcntl, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "memory = bytearray(b'1') * (1 << 29); lock = open(sys.argv[1], 'r+');"
         "fcntl.flock(lock, fcntl.LOCK_EX); lock.write('held'); lock.flush(); time.sleep(3600)"
     )

@@ -89,7 +89,7 @@ def test_one_way_pages_every_trained_parameter_in_and_out() -> None:
 
 
 def test_parameters_stay_in_ram_where_other_operations_read_them_from_storage() -> None:
-    """Of an embedding's table in storage, a step reads the rows of its batch."""
+    """A step reads only those rows of an embedding's table in storage that its batch names."""
     network = ProfiledNetwork(model="bert", batch=1, optimizer="sgd")
     known = Way(step_of(network, "ram"), GRAPH, None)
     profile = load_published("m4")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _BUILDS = ("firmware", "kernels", "lab")
 _MONITOR_LIMIT_S = 60.0
+_ENDING_S = 10.0
 _PATIENCE_S = 60.0
 
 
@@ -55,9 +56,9 @@ def _emulators(mark: str) -> Iterator[tuple[int, str]]:
 
 
 def _ends_by_itself(pid: int) -> bool:
-    """Whether the process ends within a moment, as after a request to stop."""
+    """Whether the process ends soon, as after a request to stop: on a busy computer, too."""
     try:
-        return Process.of(pid).wait(timeout_s=_PATIENCE_S)
+        return Process.of(pid).wait(timeout_s=_ENDING_S)
     except ProcessLookupError:
         return True
 
