@@ -142,8 +142,34 @@ static const char *wait_until_over(jw_executor *e, uint16_t count) {
     return block(e, block_until_left, &left);
 }
 
+/* The table of a transfer of rows if it is in RAM, else NULL. */
+static unsigned char *table_in_ram(const jw_executor *e, const jw_action *transfer) {
+    const jw_place address = e->plan->tables[transfer->index].address;
+    return address == JW_NO_PLACE ? NULL : at(e, address);
+}
+
+static bool is_transfer(const jw_executor *e, const jw_action *action) {
+    return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN ||
+           (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
+}
+
+/* Whether the processor has anything to do before an action waits for the next transfer, which is
+ * `transfer`. If not, handing it over to the channel would only cost time. */
+static bool has_company(const jw_executor *e, const jw_action *transfer) {
+    const jw_action *end = e->plan->actions + e->plan->step_action_count;
+    for (const jw_action *action = transfer + 1; action < end; action++) {
+        if (action->waits_for > e->submitted) {
+            return false;
+        }
+        if (action->verb != JW_DO_PROBE && !is_transfer(e, action)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const char *transfer(jw_executor *e, const jw_action *action) {
-    if (!action->asynchronous || !e->channel) {
+    if (!action->asynchronous || !e->channel || !has_company(e, action)) {
         return block(e, block_for_transfer, action);
     }
     e->submitted++;
@@ -185,12 +211,6 @@ static const char *select_rows(jw_executor *e, const jw_action *action) {
         e->failed = action;
     }
     return error;
-}
-
-/* The table of a transfer of rows if it is in RAM, else NULL. */
-static unsigned char *table_in_ram(const jw_executor *e, const jw_action *transfer) {
-    const jw_place address = e->plan->tables[transfer->index].address;
-    return address == JW_NO_PLACE ? NULL : at(e, address);
 }
 
 /* Copy the selected rows between a table in RAM and the bytes of the action. */
@@ -258,11 +278,6 @@ static const char *block_while_taken(jw_executor *e, const void *of) {
     const jw_action *probe = of;
     e->take_gradient(e->taker, at(e, probe->address), bytes_of(probe));
     return NULL;
-}
-
-static bool is_transfer(const jw_executor *e, const jw_action *action) {
-    return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN ||
-           (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
 }
 
 /* Words of a tensor if the store packed it, with a page as the ring. */

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut, Probe
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
     ActionRefused,
@@ -108,9 +108,9 @@ def with_channel(
     ("waits_for", "waits"),
     [
         ((0, 0), [(3, 0)]),
-        ((1,), [(3, 2), (2, 0)]),
-        ((1, 1, 2), [(3, 2), (2, 1), (1, 0)]),
-        ((3, 1), [(3, 0)]),
+        ((0, 1), [(3, 2), (2, 0)]),
+        ((0, 1, 1, 2), [(3, 2), (2, 1), (1, 0)]),
+        ((0, 3, 1), [(3, 0)]),
     ],
 )
 def test_an_action_waits_for_the_transfers_that_it_needs_and_the_step_for_all(
@@ -126,16 +126,34 @@ def test_an_action_waits_for_the_transfers_that_it_needs_and_the_step_for_all(
 def test_a_synchronous_transfer_waits_for_those_under_way(
     library: ctypes.CDLL,
 ) -> None:
-    plan = paging_out()
-    last = plan.actions[-1]
+    plan = paging_out(0)
+    first, second, last, bump = plan.actions
     assert isinstance(last.does, PageOut)
     at_once = Action(replace(last.does, asynchronous=False))
-    replay, channel = with_channel(library, replace(plan, actions=(*plan.actions[:2], at_once)))
+    replay, channel = with_channel(library, replace(plan, actions=(first, second, bump, at_once)))
     replay.step()
     assert channel.waits == [(2, 0)]
 
 
-@pytest.mark.parametrize("waits_for", [(), (1,), (3,)])
+@pytest.mark.parametrize(
+    ("waits_for", "handed_over"),
+    [((), 0), ((3,), 0), ((2,), 1), ((1, 3), 2), ((0,), 3), ((0, 3), 3)],
+)
+@pytest.mark.parametrize("probes", [0, 1])
+def test_only_a_transfer_that_runs_beside_something_is_handed_over(
+    library: ctypes.CDLL, waits_for: tuple[int, ...], handed_over: int, probes: int
+) -> None:
+    """A probe is nothing: it computes in watched steps only, which must be as others are."""
+    plan = paging_out(*waits_for)
+    outs, bumps = plan.actions[:3], plan.actions[3:]
+    probe = Action(Probe("t", "loss", ArenaRange(0, 64)))
+    actions = tuple(each for out in outs for each in (out, *[probe] * probes))
+    replay, channel = with_channel(library, replace(plan, actions=(*actions, *bumps)))
+    replay.step()
+    assert channel.handed_over == handed_over
+
+
+@pytest.mark.parametrize("waits_for", [(0,), (0, 1), (0, 3)])
 def test_an_asynchronous_transfer_that_fails_is_named_in_the_error(
     library: ctypes.CDLL, waits_for: tuple[int, ...]
 ) -> None:

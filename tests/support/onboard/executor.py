@@ -735,8 +735,8 @@ class _Channel(Structure):
 class Channel:
     """A transfer channel that works only while it is waited for.
 
-    ``waits`` lists for each wait how many transfers were under way and how many might be left. The
-    transfer with number ``fails_at`` fails.
+    ``waits`` lists for each wait how many transfers were under way and how many might be left,
+    ``handed_over`` counts transfers. The transfer with number ``fails_at`` fails.
     """
 
     def __init__(self, replay: Replay, fails_at: int | None = None) -> None:
@@ -745,11 +745,14 @@ class Channel:
         self._under_way: list[int] = []
         self._done = 0
         self._sentence = ctypes.create_string_buffer(b"the channel broke")
+        self.handed_over = 0
         self.waits: list[tuple[int, int]] = []
-        self._structure = _Channel(
-            _Submit(lambda _, transfer: self._under_way.append(transfer)), _Wait(self._wait)
-        )
+        self._structure = _Channel(_Submit(self._submit), _Wait(self._wait))
         replay.executor.channel = ctypes.addressof(self._structure)
+
+    def _submit(self, _channel: int, transfer: int) -> None:
+        self.handed_over += 1
+        self._under_way.append(transfer)
 
     def _wait(self, _channel: int, left: int, failed: Any) -> int | None:
         self.waits.append((len(self._under_way), left))
