@@ -273,8 +273,7 @@ static void run(harness *h, char *const *paths) {
     h->results = create(paths[0]);
     h->samples = create(paths[1]);
     const bool has_data = paths[2] != NULL;
-    jw_linux_replay_begin(&h->replay, h->results, paths[2], has_data ? paths[3] : NULL,
-                          h->spare_processor);
+    jw_linux_replay_begin(&h->replay, h->results, paths[2], has_data ? paths[3] : NULL);
     fputs("joulewright-results 1\n", h->results);
     record_health(h, "start");
     while (run_line(h)) {

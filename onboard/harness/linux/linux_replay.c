@@ -146,7 +146,7 @@ static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text
         return done(text, "the plan's page size does not divide the size of the buffers");
     }
     make_answer(r, jw_replay_answer_bytes(plan));
-    executor->channel = jw_linux_channel_open(executor, r->processor);
+    executor->channel = jw_linux_channel_open(executor);
     r->limit_bytes = jw_limit_memory();
     return result;
 }
@@ -177,10 +177,8 @@ static jw_line_result run_line(jw_linux_replay *r, const jw_runner *runner, cons
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-void jw_linux_replay_begin(jw_linux_replay *r, FILE *results, const char *data, const char *dump,
-                           int processor) {
-    *r = (jw_linux_replay){
-        .replay = {.room = JW_REPLAY_ROOM}, .results = results, .data = -1, .processor = processor};
+void jw_linux_replay_begin(jw_linux_replay *r, FILE *results, const char *data, const char *dump) {
+    *r = (jw_linux_replay){.replay = {.room = JW_REPLAY_ROOM}, .results = results, .data = -1};
     make_answer(r, LEAST_ANSWER_BYTES);
     if (data && (r->data = open(data, O_RDONLY | O_CLOEXEC)) < 0) {
         jw_fail(JW_EXIT_PLAN, "%s: %s", data, strerror(errno));

@@ -29,7 +29,6 @@ typedef struct {
     jw_replay replay;
     FILE *results, *dump;
     int data;             /* descriptor; -1 without data */
-    int processor;        /* for transfers */
     uint64_t limit_bytes; /* address space, since `replay` */
     char *answer;
     size_t answer_bytes;
@@ -37,7 +36,7 @@ typedef struct {
 
 /* Begin replays. `data` and `dump` are paths, or NULL. Exits if they cannot be opened. */
 void jw_linux_replay_begin(jw_linux_replay *replay, FILE *results, const char *data,
-                           const char *dump, int processor);
+                           const char *dump);
 
 /* Like jw_runner_line; answers are written to the results. */
 jw_line_result jw_linux_replay_line(jw_linux_replay *replay, const jw_runner *runner,

@@ -11,7 +11,6 @@
 typedef struct {
     jw_channel channel; /* first: its functions get a pointer to it */
     const jw_executor *executor;
-    int processor;
     pthread_t thread;
     pthread_cond_t submitted, over;
     pthread_mutex_t lock; /* guards the members below */
@@ -24,7 +23,6 @@ typedef struct {
 
 static void *carry_out(void *context) {
     thread_channel *c = context;
-    jw_run_on(c->processor);
     pthread_mutex_lock(&c->lock);
     for (;;) {
         while (c->head == c->tail && !c->stop) {
@@ -82,7 +80,7 @@ static uint32_t asynchronous_count(const jw_plan *plan) {
     return count;
 }
 
-jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
+jw_channel *jw_linux_channel_open(const jw_executor *executor) {
     const size_t count = asynchronous_count(executor->plan);
     if (!count) {
         return NULL;
@@ -93,7 +91,6 @@ jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
     }
     c->channel = (jw_channel){submit, wait_until_left};
     c->executor = executor;
-    c->processor = processor;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->submitted, NULL);
     pthread_cond_init(&c->over, NULL);
@@ -105,6 +102,7 @@ jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
     if (error) {
         jw_fail(JW_EXIT_MEMORY, "cannot start a thread for transfers: %s", strerror(error));
     }
+    jw_count_running(c->thread);
     return &c->channel;
 }
 
@@ -113,6 +111,7 @@ void jw_linux_channel_close(jw_channel *channel) {
     if (!c) {
         return;
     }
+    jw_count_running_alone();
     pthread_mutex_lock(&c->lock);
     c->stop = true;
     pthread_cond_signal(&c->submitted);

@@ -14,6 +14,8 @@
 
 static const char *sysfs_root = "/sys";
 static int pinned_processor = 0;
+static bool counts_helper = false;
+static clockid_t helper_clock;
 
 void jw_fail(int code, const char *format, ...) {
     va_list arguments;
@@ -113,8 +115,16 @@ uint64_t jw_clock_ns(void) {
     return read_clock(CLOCK_MONOTONIC);
 }
 
+void jw_count_running(pthread_t helper) {
+    counts_helper = pthread_getcpuclockid(helper, &helper_clock) == 0;
+}
+
+void jw_count_running_alone(void) {
+    counts_helper = false;
+}
+
 uint64_t jw_running_ns(void) {
-    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+    return read_clock(CLOCK_THREAD_CPUTIME_ID) + (counts_helper ? read_clock(helper_clock) : 0);
 }
 
 uint64_t jw_frequency_khz(void) {

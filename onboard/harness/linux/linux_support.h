@@ -2,6 +2,7 @@
 #ifndef JW_LINUX_SUPPORT_H
 #define JW_LINUX_SUPPORT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,13 @@ int jw_pin_processor(void);
 /* Bind this thread to one processor. Returns false if the system refuses; the scheduler then
  * chooses the processor. */
 bool jw_run_on(int processor);
+
+/* From now on, jw_running_ns counts the processor time of `helper`, too, which runs on the processor
+ * of the calling thread. */
+void jw_count_running(pthread_t helper);
+
+/* No longer count the processor time of a helper. Call it before the helper ends. */
+void jw_count_running_alone(void);
 
 /* Number of another processor that this process may use, or of the same if there is only one. Call
  * it before jw_pin_processor. */
