@@ -160,8 +160,9 @@ class PlaceCost(StrictModel):
     """Time and energy of one op in its place of a training step.
 
     ``op`` is the op's name and ``key`` that of its operation. ``sittings_s`` has the seconds of one
-    execution in each sitting: the mean over the op's executions in a step, of which the median over
-    the steps. ``time_s`` is their median; its interval holds what one later sitting finds.
+    execution in each sitting that counts for ops: the mean over the op's executions in a step, of
+    which the median over the steps. ``time_s`` is their median; its interval holds what one later
+    sitting finds.
     """
 
     op: Label
@@ -175,7 +176,9 @@ class Sitting(StrictModel):
     """One process that ran ``steps`` watched steps of a schedule, with data of its own.
 
     ``page_in`` and ``page_out`` have two figures for each transfer of the schedule: the seconds
-    that its law, fitted to transfers by themselves, gives, and those in a step (median over steps).
+    that its law, fitted to transfers by themselves, gives, and those in a step (mean over the
+    middle half of the steps by time; in earlier releases the median over all). ``only_transfers``
+    says that the times of its ops do not count: its step differs from those of the other sittings.
     ``power_factor`` is the energy of a step over that of its actions by themselves (median over
     steps); absent if no energy was measured.
     """
@@ -185,6 +188,7 @@ class Sitting(StrictModel):
     measured: str
     page_in: tuple[tuple[Positive, NonNegative], ...] = ()
     page_out: tuple[tuple[Positive, NonNegative], ...] = ()
+    only_transfers: bool = False
     power_factor: NonNegative | None = None
 
 
@@ -241,9 +245,10 @@ class AffinePageCost(StrictModel):
     """Cost of a transfer: ``fixed + per_page * ceil(bytes / page_bytes)``.
 
     ``fit_error`` is the root mean square of the relative residuals over the fitted points
-    ``sweep``. ``in_steps`` is a factor for transfers within a training step, which also move and
-    check what they transfer: that of all that were watched together, and where that of a single one
-    lies. It is absent if none were watched.
+    ``sweep``. ``in_steps`` is a factor for transfers within a training step: that of all that were
+    watched together, and where that of a single one lies. It is absent if none were watched. A step
+    also moves and checks what it transfers, so that the part that grows with the pages takes longer
+    by the share ``growth_in_steps`` there, besides the factor.
     """
 
     fixed_s: NonNegative
@@ -253,11 +258,16 @@ class AffinePageCost(StrictModel):
     fit_error: NonNegative = 0.0
     sweep: tuple[SweepPoint, ...] = ()
     in_steps: Interval | None = None
+    growth_in_steps: NonNegative = 0.0
 
-    @property
-    def factor(self) -> float:
-        """Factor of a transfer within a training step."""
-        return 1.0 if self.in_steps is None else self.in_steps.median
+    def factor(self, alone_s: float) -> float:
+        """Factor, within a training step, of a transfer that takes ``alone_s`` by itself."""
+        return 1.0 if self.in_steps is None else self.in_steps.median * self.growth(alone_s)
+
+    def growth(self, alone_s: float) -> float:
+        """The part of :meth:`factor` that moving and checking add: more for larger transfers."""
+        growing = max(0.0, 1.0 - self.fixed_s / alone_s) if alone_s else 0.0
+        return 1.0 + self.growth_in_steps * growing
 
 
 class StorageCosts(StrictModel):
@@ -308,7 +318,7 @@ class StorageCosts(StrictModel):
 
     def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
         """Seconds and joules (None if unknown) of paging a tensor in, within a training step."""
-        return _times(self.read.factor, _affine(self.read, self.pages(size_bytes)))
+        return _within_step(self.read, _affine(self.read, self.pages(size_bytes)))
 
     def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
         """Seconds and joules (None if unknown) of paging a tensor out, within a training step.
@@ -321,11 +331,14 @@ class StorageCosts(StrictModel):
             erase_s, erase_j = _affine(self.erase, 1)
             time_s += blocks * erase_s
             energy_j = None if energy_j is None or erase_j is None else energy_j + blocks * erase_j
-        return _times(self.write.factor, (time_s, energy_j))
+        return _within_step(self.write, (time_s, energy_j))
 
 
-def _times(factor: float, cost: tuple[float, float | None]) -> tuple[float, float | None]:
-    time_s, energy_j = cost
+def _within_step(
+    law: AffinePageCost, alone: tuple[float, float | None]
+) -> tuple[float, float | None]:
+    time_s, energy_j = alone
+    factor = law.factor(time_s)
     return factor * time_s, None if energy_j is None else factor * energy_j
 
 

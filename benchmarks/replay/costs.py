@@ -151,10 +151,11 @@ def _unscheduled(record: Record) -> DeviceProfile:
     """Costs in places from sittings of the unscheduled step alone; all where there are none."""
     profile = record.profile
     for costs in profile.step_costs:
-        chosen = [n for n, s in enumerate(costs.sittings) if s.schedule == "unscheduled"]
+        of_ops = [sitting for sitting in costs.sittings if not sitting.only_transfers]
+        chosen = [n for n, s in enumerate(of_ops) if s.schedule == "unscheduled"]
         sittings = [
             WatchedSitting(
-                record=costs.sittings[n],
+                record=of_ops[n],
                 op_s={place.op: place.sittings_s[n] for place in costs.places},
             )
             for n in chosen

@@ -8,8 +8,8 @@ prediction (:func:`~profiler.statistics.later_intervals`).
 
 The cost of an op in a sitting is the mean over its executions in a step (several where the schedule
 recomputes it), of which the median over the steps: what executions of an op cost must add up to
-their time in a step. Transfers have a law of their own, by size; steps give one factor for all
-page-ins, and one for all page-outs.
+their time in a step. Transfers have a law of their own, by size, which steps correct for all
+page-ins, and for all page-outs (:mod:`replay.costs.transfers`).
 
 Joules are seconds × the power of the op within the step (:mod:`replay.costs.power`). All ops share
 the factor of this power, and so its error.
@@ -27,7 +27,6 @@ import numpy as np
 from devices.documents.document import StrictModel
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import (
-    AffinePageCost,
     DeviceProfile,
     Interval,
     PackedTensor,
@@ -36,13 +35,13 @@ from devices.profile import (
     ProfiledNetwork,
     Sitting,
     StepCosts,
-    StorageCosts,
 )
 from devices.quantities import NonNegative
 from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals
 from replay.costs.power import power_factors, power_in_context, product
+from replay.costs.transfers import by_themselves, middle_steps, within_steps
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
@@ -66,6 +65,8 @@ class WatchedSitting(StrictModel):
         graph: CostedGraph,
         profile: DeviceProfile,
         schedule: str,
+        *,
+        only_transfers: bool = False,
     ) -> WatchedSitting:
         """The sitting of watched steps of a plan.
 
@@ -75,6 +76,7 @@ class WatchedSitting(StrictModel):
             graph: the graph of the schedule, with the tensors' sizes.
             profile: costs of transfers by themselves.
             schedule: words for the schedule.
+            only_transfers: the times of its ops do not count.
         """
         executions: dict[str, list[int]] = {}
         for index, action in enumerate(plan.actions):
@@ -86,18 +88,23 @@ class WatchedSitting(StrictModel):
                 math.fsum(step.spans[index].time_s for index in own) for step in steps
             )
 
+        middle = middle_steps(plan, steps)
+
+        def in_the_middle(index: int) -> float:
+            return statistics.fmean(step.spans[index].time_s for step in middle)
+
         def transfers(
             kind: type[PageIn | PageOut], alone_s: Callable[[int], float]
         ) -> tuple[tuple[float, float], ...]:
             return tuple(
-                (alone_s(graph.tensor[action.does.tensor].bytes), in_a_step([index]))
+                (alone_s(graph.tensor[action.does.tensor].bytes), in_the_middle(index))
                 for index, action in enumerate(plan.actions)
                 if isinstance(action.does, kind)
                 and action.schedule_index is not None
                 and graph.tensor[action.does.tensor].packed_bytes is None
             )
 
-        storage = _by_themselves(profile.storage)
+        storage = by_themselves(profile.storage)
         factors = power_factors(plan, steps, profile)
         return cls(
             record=Sitting(
@@ -110,6 +117,7 @@ class WatchedSitting(StrictModel):
                 page_out=()
                 if storage is None
                 else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
+                only_transfers=only_transfers,
                 power_factor=statistics.median(factors) if factors else None,
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
@@ -130,13 +138,14 @@ def step_costs(
         profile: costs of the operations by themselves, for their power.
         network: the network whose step was watched.
         keys: key of the operation that each op has its cost from.
-        sittings: the sittings; each executed every op.
+        sittings: the sittings; each that counts for ops executed every op.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
     """
     earlier = {} if before is None else {place.op: place.sittings_s for place in before.places}
-    ops = [op for op in keys if all(op in sitting.op_s for sitting in sittings)]
-    values = [[*earlier.get(op, ()), *(sitting.op_s[op] for sitting in sittings)] for op in ops]
+    of_ops = [sitting.op_s for sitting in sittings if not sitting.record.only_transfers]
+    ops = [op for op in keys if all(op in own for own in of_ops)] if of_ops else []
+    values = [[*earlier.get(op, ()), *(own[op] for own in of_ops)] for op in ops]
     operations = {operation.op: operation for operation in profile.operations}
     records = (*(() if before is None else before.sittings), *(each.record for each in sittings))
     factors = [each.power_factor for each in records if each.power_factor is not None]
@@ -185,41 +194,22 @@ def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
 def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     """The profile with costs in places of a step, in place of earlier ones of the same network.
 
-    The factors of transfers are those of all sittings of all networks.
+    Transfers are corrected by all sittings of all networks.
     """
     others = (each for each in profile.step_costs if each.network != costs.network)
     everything = (*others, costs)
     sittings = [sitting for step in everything for sitting in step.sittings]
     storage = profile.storage
     if storage is not None:
-        read = _in_steps(storage.read, [each for s in sittings for each in s.page_in])
-        write = _in_steps(storage.write, [each for s in sittings for each in s.page_out])
+        read = within_steps(storage.read, [each for s in sittings for each in s.page_in])
+        write = within_steps(storage.write, [each for s in sittings for each in s.page_out])
         storage = storage.model_copy(update={"read": read, "write": write})
     return profile.changed(step_costs=everything, storage=storage)
 
 
 def without_step_costs(profile: DeviceProfile) -> DeviceProfile:
     """The profile with costs by themselves only: as if no step had been watched."""
-    return profile.changed(step_costs=(), storage=_by_themselves(profile.storage))
-
-
-def _in_steps(cost: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
-    if not transfers:
-        return cost
-    alone_s, in_steps_s = (math.fsum(times) for times in zip(*transfers, strict=True))
-    (single,) = later_intervals([[in_step / alone for alone, in_step in transfers]])
-    factor = in_steps_s / alone_s
-    interval = Interval(median=factor, low=min(single.low, factor), high=max(single.high, factor))
-    return cost.model_copy(update={"in_steps": interval})
-
-
-def _by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
-    """The costs of transfers by themselves, without factors."""
-    if storage is None:
-        return None
-    read = storage.read.model_copy(update={"in_steps": None})
-    write = storage.write.model_copy(update={"in_steps": None})
-    return storage.model_copy(update={"read": read, "write": write})
+    return profile.changed(step_costs=(), storage=by_themselves(profile.storage))
 
 
 def _correlation(values: Sequence[Sequence[float]], known: float) -> float:

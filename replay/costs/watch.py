@@ -142,9 +142,10 @@ def watch_step(
             )
         except RequestRefused as refusal:
             refused = refusal  # a plan is too large; others may be smaller
-    if len(sittings) < FEWEST_SITTINGS:
+    of_ops = sum(not sitting.record.only_transfers for sitting in sittings)
+    if of_ops < FEWEST_SITTINGS:
         raise refused or MeasurementInvalid(
-            f"{description.name}: {len(sittings)} sittings of {network.model} were undisturbed,"
+            f"{description.name}: {of_ops} sittings of {network.model} were undisturbed,"
             f" {FEWEST_SITTINGS} are needed"
         )
     packed: tuple[PackedTensor, ...] = ()
@@ -210,7 +211,14 @@ def _sittings(
             )
             if not steps_run:
                 continue
-            sitting = WatchedSitting.of(plan, steps_run, way.graph, profile, way.words)
+            sitting = WatchedSitting.of(
+                plan,
+                steps_run,
+                way.graph,
+                profile,
+                way.words,
+                only_transfers=way.only_transfers,
+            )
             if kept is not None:
                 kept.keep(way.words, number, sitting)
             found.append(sitting)

@@ -42,11 +42,15 @@ _SOLVE_S = 5.0
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run the step: a schedule, or the step as it is (None)."""
+    """One way to run the step: a schedule, or the step as it is (None).
+
+    With ``only_transfers``, it is watched for the costs of transfers, and not for those of ops.
+    """
 
     step: TrainingStep
     graph: CostedGraph
     schedule: Schedule | None
+    only_transfers: bool = False
 
     def plan(self, workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
         """The plan for a board whose operations take this workspace."""
@@ -107,7 +111,8 @@ def ways_that_page(
 
     The first one has its parameters in storage, if it computes the same operations as the other
     ways. It pages each trained parameter in and out, which makes many transfers of different
-    sizes. The second one is for a network that has no other way that pages activations.
+    sizes. Its ops do not count: after so many waits they take 20 to 50 % longer than those of a
+    step in RAM. The second one is for a network that has no other way that pages activations.
     Each writes at most ``most_bytes`` a step.
     """
     with_parameters = _with_parameters_in_storage(network, profile, ways[0], progress)
@@ -133,7 +138,7 @@ def _with_parameters_in_storage(
         return None
     graph = cost_graph(step, profile).graph
     ram_bytes = int(min(_SHARE_THAT_PACKS * _peak_bytes(graph), profile.board.usable_bytes))
-    return Way(step, graph, _paging_only(graph, ram_bytes, progress))
+    return Way(step, graph, _paging_only(graph, ram_bytes, progress), only_transfers=True)
 
 
 def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]) -> Iterator[Way]:

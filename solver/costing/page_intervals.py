@@ -10,7 +10,8 @@ may share (state of the card, temperature) and that a fit to them cannot show. T
 of these is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2) adds independent contributions.
 All of this is done on a logarithmic scale, so that no cost falls below zero. A relative half width
 above 1 is converted to it (:func:`solver.costing.law.logarithmic`). Where transfers were watched
-within training steps, the law is multiplied by their factor, and the ends by its ends.
+within training steps, the law is multiplied by the factor of a transfer of its size
+(:meth:`~devices.profile.AffinePageCost.factor`), and the ends by the ends of this factor.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class PageIntervals:
         """Intervals of such transfers within a training step."""
         if cost.in_steps is None:
             return self
-        energy_j = None if self.energy_j is None else _product(self.energy_j, cost.in_steps)
-        return PageIntervals(_product(self.time_s, cost.in_steps), energy_j)
+        factor = cost.in_steps.scaled(cost.growth(self.time_s.median))
+        energy_j = None if self.energy_j is None else _product(self.energy_j, factor)
+        return PageIntervals(_product(self.time_s, factor), energy_j)
 
     def plus(self, other: PageIntervals) -> PageIntervals:
         """Intervals of both, whose errors have the same sign."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from devices.profile import (
     ProfiledNetwork,
     Sitting,
     StepCosts,
+    StorageCosts,
 )
 from devices.quantities import Slices
 from devices.replay import MeasuredStep, Span
@@ -33,6 +34,7 @@ from replay.costs.context import (
 from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from solver.costing.costing import cost_graph
+from solver.costing.page_intervals import page_out_intervals
 from solver.problem.graph import CostedGraph, Op, Tensor
 from solver.problem.schedule import Compute as ComputeOp
 from tests.support.graphs.profiles import made_up_profile
@@ -182,7 +184,81 @@ def test_the_interval_of_transfers_holds_single_ones() -> None:
     assert found.median == pytest.approx(len(factors) * 1.2 / sum(1.0 / f for f in factors))
 
 
+def watched_writes(
+    profile: DeviceProfile, sizes: Sequence[int], in_step_s: Callable[[float, float], float]
+) -> StorageCosts:
+    """Costs of storage after sittings in which a write took ``in_step_s(fixed, growing)``."""
+    assert profile.storage is not None
+    fixed_s = profile.storage.write.fixed_s
+    alone_s = [profile.storage.write_cost(size)[0] for size in sizes]
+    pairs = tuple((alone, in_step_s(fixed_s, alone - fixed_s)) for alone in alone_s)
+    own = Sitting(schedule="chain", steps=3, measured=WHEN, page_out=pairs)
+    costs = step_costs(profile, NETWORK, {}, [WatchedSitting(record=own, op_s={})] * 3)
+    storage = with_step_costs(profile, costs).storage
+    assert storage is not None
+    return storage
+
+
+SMALL = (512,) * 30 + (1 << 16,) * 3
+
+
+def test_the_work_that_grows_with_a_transfer_is_told_from_its_latency() -> None:
+    """Of sizes of one page and of many, a larger one than all of them is predicted."""
+    profile = made_up_profile([RELU])
+    assert profile.storage is not None
+    write = profile.storage.write
+    found = watched_writes(profile, SMALL, lambda fixed, growing: 0.8 * fixed + 2.0 * growing)
+    pages = profile.storage.pages(1 << 20)
+    expected_s = 0.8 * write.fixed_s + 2.0 * write.per_page_s * pages
+    assert found.write_cost(1 << 20)[0] == pytest.approx(expected_s, rel=0.05)
+    interval = page_out_intervals(found, 1 << 20).time_s
+    assert interval.median == pytest.approx(found.write_cost(1 << 20)[0])
+    assert interval.low <= expected_s <= interval.high
+
+
+@settings(derandomize=True)
+@given(st.floats(0.5, 2.0), st.lists(st.integers(1, 1 << 20), min_size=1, max_size=9))
+def test_a_factor_of_all_transfers_is_one_of_every_size(factor: float, sizes: list[int]) -> None:
+    profile = made_up_profile([RELU])
+    found = watched_writes(profile, sizes, lambda fixed, growing: factor * (fixed + growing))
+    for size in (512, 1 << 20):
+        assert profile.storage is not None
+        alone_s = profile.storage.write_cost(size)[0]
+        assert found.write_cost(size)[0] == pytest.approx(factor * alone_s, rel=1e-6)
+
+
+def test_a_rare_slow_transfer_is_not_left_out_and_a_disturbed_step_is() -> None:
+    """Of eight steps with four transfers, one step is disturbed and each transfer is slow in one.
+
+    The median of each transfer is 1 ms, while every other step takes 5 ms: 3 × 1 ms and 2 ms.
+    """
+    profile = made_up_profile([RELU])
+    block = ArenaRange(0, 8192)
+    paging = ExecutionPlan(
+        name="chain",
+        arena_bytes=8192,
+        inputs={},
+        kept=(),
+        actions=tuple(Action(PageOut("a", block, slot=0), schedule_index=n) for n in range(4)),
+    )
+    usual = [measured(*(2e-3 if n == slow else 1e-3 for n in range(4))) for slow in range(4)]
+    steps = [*usual, *usual[:3], measured(1e-3, 1e-3, 1.0, 1e-3)]
+    found = WatchedSitting.of(paging, steps, PAGED, profile, "chain").record
+    assert sum(in_step_s for _, in_step_s in found.page_out) == pytest.approx(5e-3)
+
+
 # --- places ---------------------------------------------------------------------------------------
+
+
+def test_a_sitting_that_was_watched_for_its_transfers_counts_for_no_op() -> None:
+    steps = [measured(1e-3)] * 3
+    profile = made_up_profile([RELU])
+    plain = [WatchedSitting.of(plan("f"), steps, PAGED, profile, "chain") for _ in range(3)]
+    slow = [measured(9e-3)] * 3
+    besides = WatchedSitting.of(plan("f"), slow, PAGED, profile, "pages", only_transfers=True)
+    (place,) = step_costs(profile, NETWORK, {"f": RELU.key}, [*plain, besides]).places
+    assert place.sittings_s == (1e-3, 1e-3, 1e-3)
+    assert step_costs(profile, NETWORK, {"f": RELU.key}, [besides]).places == ()
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,11 @@ def test_a_schedule_that_pages_is_watched_where_others_fit_without(tmp_path: Pat
     paging = [sitting for sitting in costs.sittings if "paging" in sitting.schedule]
     assert 0 < len(paging) < len(costs.sittings)
     assert all(sitting.page_in and sitting.page_out for sitting in paging)
+    of_ops = [sitting for sitting in costs.sittings if not sitting.only_transfers]
+    assert {s.schedule for s in costs.sittings if s not in of_ops} == {
+        s.schedule for s in paging if "parameters in storage" in s.schedule
+    }
+    assert {len(place.sittings_s) for place in costs.places} == {len(of_ops)}
     assert profile.storage is not None
     assert profile.storage.read.in_steps is not None
     assert profile.storage.write.in_steps is not None

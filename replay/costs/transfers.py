@@ -1,0 +1,86 @@
+"""Costs of transfers within a training step, from sittings of watched steps.
+
+A step also moves and checks what it transfers. This work grows with the pages, while most of a
+small write is a fixed latency. A transfer of n pages that takes a + b·n by itself takes
+f·(a + (1 + g)·b·n) in a step: g ≥ 0 is that work, and f all else that the step changes. Both are
+fitted to the relative residuals of all watched transfers, with a weak pull of g towards 0
+(:data:`_PULL`): without it, transfers of nearly one size would give any g.
+
+Many transfers of a step take as long as usual, and a few much longer. A step therefore takes longer
+than the medians of its transfers together. What counts is their mean over the middle half of the
+steps by time, which adds up to the time of a usual step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
+from devices.profile import AffinePageCost, Interval, StorageCosts
+from devices.replay import MeasuredStep
+from profiler.statistics import later_intervals
+
+_PULL = 0.3
+"""Weight of g = 0 relative to that of one transfer: the ratio of a transfer's usual relative
+deviation, about 0.3, to the g that is usual, about 1."""
+
+
+def middle_steps(plan: ExecutionPlan, steps: Sequence[MeasuredStep]) -> Sequence[MeasuredStep]:
+    """The middle half of the watched steps, by the time of their ops and transfers.
+
+    Up to three steps are all in it.
+    """
+    working = [
+        index
+        for index, action in enumerate(plan.actions)
+        if isinstance(action.does, Compute | PageIn | PageOut)
+    ]
+    by_time = sorted(
+        steps, key=lambda step: math.fsum(step.spans[index].time_s for index in working)
+    )
+    aside = len(by_time) // 4
+    return by_time[aside : len(by_time) - aside]
+
+
+def within_steps(law: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
+    """The law with what watched transfers say about those within a step.
+
+    Args:
+        law: costs of transfers by themselves.
+        transfers: seconds of each by itself, as the law has it, and within a step. Without any, the
+            law stays as it is.
+    """
+    if not transfers:
+        return law
+    alone_s, in_step_s = np.array(transfers, dtype=np.float64).T
+    grown = law.model_copy(update={"growth_in_steps": _growth(law.fixed_s, alone_s, in_step_s)})
+    expected_s = [alone * grown.growth(alone) for alone in alone_s.tolist()]
+    (single,) = later_intervals([(in_step_s / expected_s).tolist()])
+    factor = float(in_step_s.sum()) / math.fsum(expected_s)
+    interval = Interval(median=factor, low=min(single.low, factor), high=max(single.high, factor))
+    return grown.model_copy(update={"in_steps": interval})
+
+
+def by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
+    """The costs of transfers by themselves, without what steps change."""
+    if storage is None:
+        return None
+    alone = {"in_steps": None, "growth_in_steps": 0.0}
+    read, write = (law.model_copy(update=alone) for law in (storage.read, storage.write))
+    return storage.model_copy(update={"read": read, "write": write})
+
+
+def _growth(fixed_s: float, alone_s: NDArray[np.float64], in_step_s: NDArray[np.float64]) -> float:
+    from scipy.optimize import nnls
+
+    growing_s = np.maximum(0.0, alone_s - fixed_s)
+    rows = np.column_stack([alone_s, growing_s]) / in_step_s[:, None]
+    # The unknowns are f and f·g.
+    (factor, grown), _ = nnls(
+        np.vstack([rows, [0.0, _PULL]]), np.append(np.ones_like(in_step_s), 0.0)
+    )
+    return float(grown / factor) if factor > 0 else 0.0
