@@ -77,10 +77,9 @@ def by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
 def _growth(fixed_s: float, alone_s: NDArray[np.float64], in_step_s: NDArray[np.float64]) -> float:
     from scipy.optimize import nnls
 
-    growing_s = np.maximum(0.0, alone_s - fixed_s)
-    rows = np.column_stack([alone_s, growing_s]) / in_step_s[:, None]
+    is_known = in_step_s > 0  # a clock may tick less often
+    columns = np.column_stack([alone_s, np.maximum(0.0, alone_s - fixed_s)])[is_known]
+    rows = columns / in_step_s[is_known, None]
     # The unknowns are f and f·g.
-    (factor, grown), _ = nnls(
-        np.vstack([rows, [0.0, _PULL]]), np.append(np.ones_like(in_step_s), 0.0)
-    )
+    (factor, grown), _ = nnls(np.vstack([rows, [0.0, _PULL]]), np.append(np.ones(len(rows)), 0.0))
     return float(grown / factor) if factor > 0 else 0.0

@@ -14,6 +14,7 @@
 
 static const char *sysfs_root = "/sys";
 static int pinned_processor = 0;
+static bool is_pinned = false;
 static bool counts_helper = false;
 static clockid_t helper_clock;
 
@@ -101,6 +102,7 @@ int jw_pin_processor(void) {
     const int processor = last_allowed(-1);
     if (processor >= 0 && jw_run_on(processor)) {
         pinned_processor = processor;
+        is_pinned = true;
     }
     return pinned_processor;
 }
@@ -116,7 +118,7 @@ uint64_t jw_clock_ns(void) {
 }
 
 void jw_count_running(pthread_t helper) {
-    counts_helper = pthread_getcpuclockid(helper, &helper_clock) == 0;
+    counts_helper = is_pinned && pthread_getcpuclockid(helper, &helper_clock) == 0;
 }
 
 void jw_count_running_alone(void) {

@@ -43,8 +43,8 @@ int jw_pin_processor(void);
  * chooses the processor. */
 bool jw_run_on(int processor);
 
-/* From now on, jw_running_ns counts the processor time of `helper`, too, which runs on the processor
- * of the calling thread. */
+/* From now on, jw_running_ns counts the processor time of `helper`, too, a thread that the calling
+ * one has started: both run on one processor, unless the system refused to bind the caller to it. */
 void jw_count_running(pthread_t helper);
 
 /* No longer count the processor time of a helper. Call it before the helper ends. */
