@@ -16,7 +16,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
-from solver.referee.referee import RefereeError, replay, verify
+from solver.referee.referee import Late, RefereeError, replay, verify
 from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
@@ -78,7 +78,7 @@ def fit_into_arena(
         deadline: End of the search, on ``time.monotonic``. It may pass while no schedule packs.
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
-        spare: A valid schedule that was made for less RAM.
+        spare: A schedule that was made for less RAM, valid but for the deadline.
         earlier: Schedules that the same search has found, valid but for the deadline.
 
     Returns:
@@ -115,6 +115,15 @@ class _Candidate:
     how: str
 
 
+def _is_late(problem: Problem, actions: tuple[Action, ...]) -> bool:
+    """Whether a schedule misses the deadline. Raises :class:`RefereeError` if it is not valid."""
+    try:
+        verify(problem.graph, actions, problem.budget)
+    except Late:
+        return True
+    return False
+
+
 class _Fitting:
     def __init__(
         self, problem: Problem, actions: Sequence[Action], deadline: float, plan_share: float
@@ -140,6 +149,8 @@ class _Fitting:
         problem = self._problem
         peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
         how = f"another one, which fits {peak_bytes} bytes as a sum,"
+        if _is_late(problem, spare):
+            return
         found = self._try(spare, how, limit.end, work=2 * A_MOMENT)
         self._offer(found)
         if self._fits(found):
@@ -220,7 +231,7 @@ class _Fitting:
             if time.monotonic() >= (self._deadline if self.packs else last):
                 return
             actions = solve_again(ram_bytes)
-            if actions is None:
+            if actions is None or _is_late(problem, actions):
                 misses += 1
                 if misses == _MOST_MISSES:
                     return
@@ -228,7 +239,6 @@ class _Fitting:
                     continue  # annealing is random and may succeed next time
                 too_much = ram_bytes
             else:
-                verify(problem.graph, actions, problem.budget)
                 how = f"solving it again for {ram_bytes} bytes"
                 found = self._try(actions, how, self._a_while(limit))
                 self._offer(found)

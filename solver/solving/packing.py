@@ -15,7 +15,7 @@ from solver.annealing import anneal
 from solver.constructed import page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
-from solver.overlap.overlap import overlap_transfers
+from solver.overlap.overlap import meet_deadline, overlap_transfers
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
@@ -49,8 +49,9 @@ def pack(
 
     If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which was made
     for less RAM, and ``earlier`` ones of the same search; ``actions`` are changed a little, or
-    annealed under a smaller budget. Hard cases take a second beyond ``limit``, since a schedule
-    without addresses cannot be used. Ctrl-C ends the search with what packs.
+    annealed under a smaller budget. Of the spare schedule and of annealed ones, transfers run
+    beside ops where they miss the deadline otherwise. Hard cases take a second beyond ``limit``,
+    since a schedule without addresses cannot be used. Ctrl-C ends the search with what packs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, and nothing packs yet.
@@ -61,11 +62,14 @@ def pack(
     free_order = options.formulation == "auto" and options.order != "given"
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
-        budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        smaller = Problem(problem.graph, budget)
-        return _annealed(smaller, actions, free_order, options.threads, fitting)
+        smaller = _with_less(problem, ram_bytes)
+        found = _annealed(smaller, actions, free_order, options.threads, fitting)
+        return None if found is None else meet_deadline(smaller, found)
 
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
+    if spare is not None:
+        peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
+        spare = meet_deadline(_with_less(problem, peak_bytes), spare)
     packed = fit_into_arena(
         problem, actions, solve_again, deadline, tolerance_j, fitting, spare, earlier
     )
@@ -81,6 +85,10 @@ def pack(
             return _overlap_if_sooner(problem, packed, limit)
     except KeyboardInterrupt:
         return packed
+
+
+def _with_less(problem: Problem, ram_bytes: int) -> Problem:
+    return Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
 
 
 def packing_s(limit_s: float) -> float:

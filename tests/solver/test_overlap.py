@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -12,17 +13,21 @@ from hypothesis import strategies as st
 from devices.description import catalog_names, load_description
 from devices.library import resolve_profile
 from networks.models import build_model
+from solver.addresses.plan import plan_addresses, with_addresses
+from solver.addresses.repair import Packed
 from solver.costing.costing import cost_graph
 from solver.formulations.compact.formulation import CompactFormulation
 from solver.options import FormulationName, SolverOptions
-from solver.overlap.overlap import one_at_a_time, overlap_transfers
+from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.referee import RefereeError, Replay, replay, verify
 from solver.search.search import Search
+from solver.solving import packing
 from solver.solving.solving import solve_graph
+from solver.time_limit import TimeLimit
 from tests.support.graphs.graph_examples import actions, graph, op, tensor, two_layers
 from tests.support.graphs.graph_strategies import (
     action_lists,
@@ -428,6 +433,31 @@ def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
     # The page-out is hidden; the page-in has no room beside `shrink`.
     assert schedule.time_s == 10.0
     assert verify(problem, schedule.actions, hurried).hidden_s == 2.0
+
+
+def test_schedules_that_replace_one_without_addresses_meet_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Annealing counts on transfers beside ops, and leaves it to others to make them so."""
+    problem, budget = _paging_or_nothing()
+    hurried = Problem(problem, budget.model_copy(update={"deadline_s": 10.0}))
+    alone = actions(
+        "compute make; page_out a; compute grow; free a; compute shrink; free b; page_in a;"
+        "compute last; free a; free c; free d"
+    )
+    assert verify(problem, alone, budget).time_s == 12.0
+    beside = meet_deadline(hurried, alone)
+    offered: list[tuple[Action, ...]] = []
+
+    def fit(_: Problem, found: tuple[Action, ...], again: Any, *rest: Any) -> Packed:
+        offered.extend((again(budget.ram_bytes), rest[-2]))
+        plan = plan_addresses(problem, found, "all", budget.ram_bytes, 0.0)
+        return Packed(with_addresses(found, plan), plan, ())
+
+    monkeypatch.setattr(packing, "fit_into_arena", fit)
+    monkeypatch.setattr(packing, "_annealed", lambda *_: alone)
+    packing.pack(hurried, beside, SolverOptions(), TimeLimit.after(20.0), spare=alone)
+    assert [verify(problem, each, hurried.budget).time_s for each in offered] == [10.0, 10.0]
 
 
 def test_overlap_shortens_the_step_without_a_deadline() -> None:

@@ -452,6 +452,21 @@ def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
     assert f"which fits {replay(problem.graph, spare).peak_bytes} bytes as a sum" in packed.notes[0]
 
 
+@pytest.mark.parametrize("offered", ["spare", "solved again"])
+def test_a_schedule_that_would_pack_is_not_taken_if_it_is_late(offered: str) -> None:
+    problem, schedule = _unlucky(paging=False)
+    on_time_s = replay(problem.graph, schedule).time_s
+    timely = problem.budget.model_copy(update={"deadline_s": on_time_s})
+    order = [1, 0, 1, 2, 3, 4, 5, 6]
+    late = tuple(with_frees(problem.graph, [Compute(op=f"o{k}") for k in order]))
+    assert replay(problem.graph, late).time_s > on_time_s
+    again, spare = (lambda _: late, None) if offered == "solved again" else (lambda _: None, late)
+    packed = fit_into_arena(
+        Problem(problem.graph, timely), schedule, again, _soon(), tolerance_j=0.0, spare=spare
+    )
+    assert replay(problem.graph, packed.actions).time_s == on_time_s
+
+
 def test_note_reports_that_no_schedule_packs() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
