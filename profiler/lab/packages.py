@@ -49,11 +49,22 @@ class Apt:
 
     state: Path
 
-    def fields(self, package: str) -> dict[str, str]:
-        """Record of a package's newest version, with fields such as ``Version`` and ``Depends``."""
-        text = self._run("apt-cache", "show", "--no-all-versions", package)
-        matches = re.finditer(r"^([A-Za-z0-9-]+): (.*)$", text.partition("\n\n")[0], re.MULTILINE)
-        return {match[1]: match[2] for match in matches}
+    def records(self, package: str) -> list[dict[str, str]]:
+        """Records of a package's versions, newest first, with fields such as ``Depends``.
+
+        ``NAME=VERSION`` has the record of one version.
+        """
+        text = self._run("apt-cache", "show", package)
+        return [
+            {match[1]: match[2] for match in re.finditer(r"^([\w-]+): (.*)$", record, re.MULTILINE)}
+            for record in text.strip().split("\n\n")
+        ]
+
+    def has(self, package: str) -> bool:
+        """Whether ``NAME=VERSION`` can be downloaded."""
+        name, _, version = package.partition("=")
+        rows = self._run("apt-cache", "madison", name).splitlines()
+        return version in {row.split("|")[1].strip() for row in rows}
 
     def with_dependencies(self, packages: Sequence[str]) -> list[str]:
         """Packages and all packages that they depend on, by name and architecture."""
@@ -91,22 +102,38 @@ def open_apt(state: Path) -> Apt:
 
 
 def kernel_packages(apt: Apt) -> list[str]:
-    """The newest kernel and the packages for building its modules, all of one version."""
-    meta = apt.fields(f"{_KERNEL}:{ARCHITECTURE}")
+    """The newest kernel and the packages for building its modules, all of one version.
+
+    Debian publishes a version when it is built, for one architecture hours before another. Of such
+    a version, some packages are missing.
+    """
+    missing: list[str] = []
+    for meta in apt.records(f"{_KERNEL}:{ARCHITECTURE}"):
+        packages = _of_version(apt, meta)
+        absent = [package for package in packages if not apt.has(package)]
+        if not absent:
+            return packages
+        missing += absent
+    raise BuildFailed(
+        f"the sources of this computer's apt lack {', '.join(missing)}",
+        operation="fetching Debian packages for the emulated board",
+        remedy="try again later, or add the archive of updates to the sources",
+    )
+
+
+def _of_version(apt: Apt, meta: Mapping[str, str]) -> list[str]:
+    """The packages of a kernel; those that are known if its headers are missing."""
     version = meta["Version"]
     image = _depends(meta, r"linux-image-[^ ,]+")
-    headers = image.replace("image", "headers", 1)
-    own = apt.fields(f"{headers}:{ARCHITECTURE}")
-    common = _depends(own, r"linux-headers-[^ ,]+-common[^ ,]*")
-    tools = _depends(own, r"linux-kbuild-[^ ,]+")
+    headers = f"{image.replace('image', 'headers', 1)}:{ARCHITECTURE}={version}"
     major, minor = version.split(".")[:2]
-    return [
-        f"{image}:{ARCHITECTURE}={version}",
-        f"{headers}:{ARCHITECTURE}={version}",
-        f"{common}={version}",
-        f"{tools}={version}",
-        f"linux-source-{major}.{minor}={version}",
-    ]
+    packages = [f"{image}:{ARCHITECTURE}={version}", headers]
+    if apt.has(headers):
+        (own,) = apt.records(headers)
+        common = _depends(own, r"linux-headers-[^ ,]+-common[^ ,]*")
+        tools = _depends(own, r"linux-kbuild-[^ ,]+")
+        packages += [f"{common}={version}", f"{tools}={version}"]
+    return [*packages, f"linux-source-{major}.{minor}={version}"]
 
 
 def sources_text() -> str:

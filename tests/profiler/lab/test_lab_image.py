@@ -154,7 +154,24 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small real repository on disk, as the only source of this computer's apt."""
     directory = tmp_path / "repository"
     directory.mkdir()
-    version = "6.1.20-1"
+    _publish(directory, tmp_path / "tree", "6.1.20-1")
+    etc = tmp_path / "etc"
+    (etc / "parts").mkdir(parents=True)
+    (etc / "list").write_text(f"deb [trusted=yes] file:{directory} ./\n")
+    (etc / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "{etc}/list"; Dir::Etc::sourceparts "{etc}/parts";'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(etc / "apt.conf"))
+    return directory
+
+
+def _own_architecture() -> str:
+    command = ["dpkg", "--print-architecture"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _publish(directory: Path, tree: Path, version: str, *without: str) -> None:
+    """Add a version of all packages, but for some, to the repository."""
     packages = [
         ("linux-image-arm64", "arm64", f"linux-image-{RELEASE}-arm64 (= {version})"),
         (f"linux-image-{RELEASE}-arm64", "arm64", ""),
@@ -170,23 +187,12 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("library", "arm64", ""),
     ]
     records = [
-        _add_package(directory, tmp_path / "tree", name, architecture, version, depends)
+        _add_package(directory, tree / version, name, architecture, version, depends)
         for name, architecture, depends in packages
+        if name not in without
     ]
-    (directory / "Packages").write_text("\n".join(records))
-    etc = tmp_path / "etc"
-    (etc / "parts").mkdir(parents=True)
-    (etc / "list").write_text(f"deb [trusted=yes] file:{directory} ./\n")
-    (etc / "apt.conf").write_text(
-        f'Dir::Etc::sourcelist "{etc}/list"; Dir::Etc::sourceparts "{etc}/parts";'
-    )
-    monkeypatch.setenv("APT_CONFIG", str(etc / "apt.conf"))
-    return directory
-
-
-def _own_architecture() -> str:
-    command = ["dpkg", "--print-architecture"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    with (directory / "Packages").open("a") as index:
+        index.write("".join(f"{record}\n" for record in records))
 
 
 def _add_package(
@@ -250,11 +256,35 @@ def test_all_parts_of_the_kernel_have_one_version(tmp_path: Path) -> None:
     assert len(list(fetched.glob("*.deb"))) == len(packages)
 
 
+@pytest.mark.parametrize(
+    "late", ["linux-kbuild-6.1", f"linux-headers-{RELEASE}-arm64", "linux-source-6.1"]
+)
+def test_a_version_that_is_not_yet_complete_is_left_out(
+    repository: Path, tmp_path: Path, late: str
+) -> None:
+    _publish(repository, tmp_path / "tree", "6.1.21-1", late)
+    (tmp_path / "state").mkdir()
+    packages = kernel_packages(open_apt(tmp_path / "state"))
+    assert {package.partition("=")[2] for package in packages} == {"6.1.20-1"}
+    _publish(repository, tmp_path / "tree", "6.1.22-1")
+    (tmp_path / "later").mkdir()
+    packages = kernel_packages(open_apt(tmp_path / "later"))
+    assert {package.partition("=")[2] for package in packages} == {"6.1.22-1"}
+
+
+def test_what_every_version_lacks_is_named(repository: Path, tmp_path: Path) -> None:
+    (repository / "Packages").write_text("")
+    _publish(repository, tmp_path / "tree", "6.1.23-1", "linux-kbuild-6.1")
+    (tmp_path / "state").mkdir()
+    with pytest.raises(BuildFailed, match=r"lack linux-kbuild-6\.1=6\.1\.23-1"):
+        kernel_packages(open_apt(tmp_path / "state"))
+
+
 def test_a_package_that_apt_cannot_find_is_named(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     apt = open_apt(tmp_path / "state")
     with pytest.raises(BuildFailed, match=r"apt-cache failed: .*No packages found"):
-        apt.fields("linux-image-amiga:arm64")
+        apt.records("linux-image-amiga:arm64")
     (repository / "Packages").unlink()
     (tmp_path / "again").mkdir()
     with pytest.raises(BuildFailed, match=r"apt-get failed: .*Packages"):
