@@ -61,7 +61,7 @@ class Apt:
         ]
 
     def has(self, package: str) -> bool:
-        """Whether ``NAME=VERSION`` can be downloaded."""
+        """Whether the sources have a package in a version, as ``NAME=VERSION``."""
         name, _, version = package.partition("=")
         rows = self._run("apt-cache", "madison", name).splitlines()
         return version in {row.split("|")[1].strip() for row in rows}
@@ -122,7 +122,10 @@ def kernel_packages(apt: Apt) -> list[str]:
 
 
 def _of_version(apt: Apt, meta: Mapping[str, str]) -> list[str]:
-    """The packages of a kernel; those that are known if its headers are missing."""
+    """The packages of one version of the kernel.
+
+    Without its headers, which name the other packages for building modules, these are left out.
+    """
     version = meta["Version"]
     image = _depends(meta, r"linux-image-[^ ,]+")
     headers = f"{image.replace('image', 'headers', 1)}:{ARCHITECTURE}={version}"

@@ -116,7 +116,10 @@ class _Candidate:
 
 
 def _is_late(problem: Problem, actions: tuple[Action, ...]) -> bool:
-    """Whether a schedule misses the deadline. Raises :class:`RefereeError` if it is not valid."""
+    """Whether a schedule misses the deadline.
+
+    Raises :class:`RefereeError` if it is not valid for another reason.
+    """
     try:
         verify(problem.graph, actions, problem.budget)
     except Late:

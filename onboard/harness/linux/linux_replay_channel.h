@@ -7,9 +7,9 @@
 /* Open a channel for the executor's plan; NULL if the plan has no asynchronous transfers. Exits with
  * JW_EXIT_MEMORY if no thread can be started.
  *
- * The thread runs on the processor of the calling thread, on which transfers were profiled. On
- * another one it was slower: each hand-over wakes a processor that sleeps, and storage may interrupt
- * another processor than its own. Its processor time counts as that of the calling thread. */
+ * Its thread runs on the processor of the calling thread, on which transfers were profiled. On
+ * another one, each hand-over would wake a processor that sleeps, and transfers would take longer
+ * where storage interrupts the first. Its processor time counts as that of the calling thread. */
 jw_channel *jw_linux_channel_open(const jw_executor *executor);
 
 /* End the thread, when no transfer is under way; does nothing for NULL. */

@@ -203,7 +203,7 @@ SMALL = (512,) * 30 + (1 << 16,) * 3
 
 
 def test_the_work_that_grows_with_a_transfer_is_told_from_its_latency() -> None:
-    """Of sizes of one page and of many, a larger one than all of them is predicted."""
+    """From transfers of up to 64 KiB, the time of one of 1 MiB is predicted."""
     profile = made_up_profile([RELU])
     assert profile.storage is not None
     write = profile.storage.write
@@ -228,9 +228,10 @@ def test_a_factor_of_all_transfers_is_one_of_every_size(factor: float, sizes: li
 
 
 def test_a_rare_slow_transfer_is_not_left_out_and_a_disturbed_step_is() -> None:
-    """Of eight steps with four transfers, one step is disturbed and each transfer is slow in one.
+    """In each of seven usual steps, one of four transfers takes 2 ms, by turns; the others 1 ms.
 
-    The median of each transfer is 1 ms, while every other step takes 5 ms: 3 × 1 ms and 2 ms.
+    So a usual step takes 5 ms, although the medians of its transfers add up to 4 ms. In the eighth
+    step, which is disturbed, a transfer takes a second.
     """
     profile = made_up_profile([RELU])
     block = ArenaRange(0, 8192)

@@ -735,8 +735,9 @@ class _Channel(Structure):
 class Channel:
     """A transfer channel that works only while it is waited for.
 
-    ``waits`` lists for each wait how many transfers were under way and how many might be left,
-    ``handed_over`` counts transfers. The transfer with number ``fails_at`` fails.
+    ``waits`` lists for each wait how many transfers were under way and how many might be left.
+    ``handed_over`` is the number of transfers that it was given. The one with number ``fails_at``
+    fails.
     """
 
     def __init__(self, replay: Replay, fails_at: int | None = None) -> None:
