@@ -179,6 +179,8 @@ class Sitting(StrictModel):
     that its law, fitted to transfers by themselves, gives, and those in a step (mean over the
     middle half of the steps by time; in earlier releases the median over all). ``only_transfers``
     says that the times of its ops do not count: its step differs from those of the other sittings.
+    ``transfers_processor_s`` is the processor's time for the transfers of a step (mean over all
+    steps); absent if the step transfers nothing, and in earlier releases.
     ``power_factor`` is the energy of a step over that of its actions by themselves (median over
     steps); absent if no energy was measured.
     """
@@ -188,6 +190,7 @@ class Sitting(StrictModel):
     measured: str
     page_in: tuple[tuple[Positive, NonNegative], ...] = ()
     page_out: tuple[tuple[Positive, NonNegative], ...] = ()
+    transfers_processor_s: NonNegative | None = None
     only_transfers: bool = False
     power_factor: NonNegative | None = None
 
@@ -275,7 +278,9 @@ class StorageCosts(StrictModel):
 
     ``dma`` is from the board's description: transfers can run while the processor computes. So are
     ``capacity_bytes``, ``scratch_bytes`` and ``endurance_cycles``, from which the life of the
-    medium follows; profiles of earlier releases lack them.
+    medium follows; profiles of earlier releases lack them. ``processor_share`` is the share of a
+    transfer's time within a step that it needs the processor, for its copies and checks; absent if
+    none was watched.
 
     If storage must be erased before it is written, ``write`` is programming alone and ``erase`` is
     per erase block. The model is that tensors are written one after the other, across block
@@ -297,6 +302,12 @@ class StorageCosts(StrictModel):
     read: AffinePageCost
     write: AffinePageCost
     erase: AffinePageCost | None = None
+    processor_share: Fraction | None = None
+
+    @property
+    def share_beside_ops(self) -> float | None:
+        """The processor's share of the time of a transfer that runs beside ops; None if unknown."""
+        return self.processor_share if self.dma else None
 
     @property
     def packs(self) -> bool:

@@ -66,8 +66,8 @@ class ExpectedAction(ScheduledAction):
 class ExpectedStep(StrictModel):
     """Prediction for one training step of a schedule.
 
-    The processor waits for transfers during ``waited_s`` of ``time_s``. ``arena_bytes`` is None
-    before addresses are assigned.
+    The processor waits for transfers that run beside ops, or works for them, during ``waited_s`` of
+    ``time_s``. ``arena_bytes`` is None before addresses are assigned.
     """
 
     graph: str
@@ -112,13 +112,17 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Counters:
-    """Totals over ``steps``; storage traffic is in whole pages, with records and safety copies."""
+    """Totals over ``steps``; storage traffic is in whole pages, with records and safety copies.
+
+    ``transfer_ns`` is the processor's time for transfers within steps.
+    """
 
     steps: int
     bytes_in: int
     bytes_out: int
     erased_blocks: int
     touched_bytes: int
+    transfer_ns: int = 0
 
 
 class ProcessMemory(StrictModel):

@@ -61,7 +61,10 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
         energy_source=graph.energy_source,
         time_s=_total_time(graph, schedule, played, actions),
         energy_j=_total_energy(graph, played, actions),
-        waited_s=math.fsum(moment.waited_s for moment in played.moments),
+        waited_s=math.fsum(
+            moment.waited_s + (moment.time_s if moment.is_beside_ops else 0.0)
+            for moment in played.moments
+        ),
         budget_bytes=schedule.budget.ram_bytes,
         peak_bytes=played.peak_bytes,
         arena_bytes=schedule.arena_bytes,
@@ -84,7 +87,9 @@ def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tu
     levels: list[Level] = []
     now_s = 0.0
     for number, moment in enumerate(played.moments):
-        on_processor = moment.time_s > 0 or isinstance(moment.action, Compute)
+        on_processor = not moment.is_beside_ops and (
+            moment.time_s > 0 or isinstance(moment.action, Compute)
+        )
         if spans is None:
             start_s, end_s = moment.start_s, moment.start_s + moment.time_s
         elif number in spans and on_processor:
@@ -134,7 +139,7 @@ def _action(
         cost_key=key,
         kind=cost.kind if isinstance(cost, Op) else None,
         phase=cost.phase if isinstance(cost, Op) else None,
-        asynchronous=isinstance(moment.action, PageOut | PageIn) and moment.action.asynchronous,
+        asynchronous=moment.is_beside_ops,
         start_s=moment.start_s if begins_s is None else begins_s,
         time_s=_interval(cost.time_s, cost.time_s_interval),
         energy_j=_interval(cost.energy_j, cost.energy_j_interval),

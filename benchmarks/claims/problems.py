@@ -91,10 +91,12 @@ class _Builder:
             names = [name for name in names if name not in consumed]
 
     def document(self, name: str) -> dict[str, Any]:
+        share = self._draw.choice([None, 0.25, 1.0]) if self.beside_ops else None
         return {
             "schema": "costed-graph/1",
             "name": name,
             "asynchronous_transfers": self.beside_ops,
+            "processor_share": share,
             "ops": self._ops,
             "tensors": self._tensors,
         }

@@ -71,9 +71,10 @@ static void note_span(const jw_executor *e, const jw_action *action, uint64_t st
         (jw_span){seconds(start_ns - e->begin_ns), seconds(now(e) - start_ns)};
 }
 
-const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer) {
+const char *jw_executor_transfer(jw_executor *e, const jw_action *transfer) {
     unsigned char *memory = at(e, transfer->address);
     const uint64_t start_ns = e->watched ? now(e) : 0;
+    const uint64_t working_ns = e->working_ns ? e->working_ns() : 0;
     const char *error;
     if (transfer->verb == JW_DO_PAGE_OUT) {
         error = jw_store_page_out(e->store, transfer->index, memory,
@@ -86,6 +87,7 @@ const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer
     if (e->watched) {
         note_span(e, transfer, start_ns);
     }
+    e->transfer_ns += e->working_ns ? e->working_ns() - working_ns : 0;
     return error;
 }
 
@@ -417,9 +419,10 @@ const char *jw_executor_resume(jw_executor *e) {
 }
 
 const char *jw_executor_afterwards(jw_executor *e) {
-    const uint64_t blocked_ns = e->blocked_ns;
+    const uint64_t blocked_ns = e->blocked_ns, transfer_ns = e->transfer_ns;
     const char *error = run(e, e->plan->action_count);
     e->blocked_ns = blocked_ns;
+    e->transfer_ns = transfer_ns;
     if (!error && e->next < e->plan->action_count) {
         return NULL;
     }

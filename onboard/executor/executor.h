@@ -28,7 +28,8 @@ typedef struct {
     jw_store *store;                  /* open; NULL where the plan has no slots */
     jw_channel *channel;              /* NULL: every transfer is synchronous */
     uint64_t (*clock_ns)(void);       /* NULL: no spans and no blocked_ns */
-    uint64_t (*running_ns)(void);     /* processor time of this thread; NULL: no blocked_ns */
+    uint64_t (*running_ns)(void);     /* processor time of the step; NULL: no blocked_ns */
+    uint64_t (*working_ns)(void);     /* that of the calling thread; NULL: no transfer_ns */
     uint32_t steps;                   /* steps begun so far, from which seeds follow */
     const float *learning_rate;       /* of all updates; NULL: as the plan states it */
     /* Called with each gradient before the update that reads it; NULL: none is wanted. */
@@ -38,6 +39,7 @@ typedef struct {
     /* Results of a step. */
     uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor, except
                                 in jw_executor_afterwards */
+    uint64_t transfer_ns;    /* processor time of transfers of all steps, with this exception */
     const jw_action *failed; /* the action that failed; NULL if no single action did */
 
     /* What plan->memory holds of a watched step: spans of the actions [first, next), and checksums
@@ -80,6 +82,6 @@ const char *jw_executor_afterwards(jw_executor *executor);
 uint32_t jw_touched_bytes(const jw_executor *executor);
 
 /* Carry out one transfer; called by channels, from any thread. Returns NULL, or why it failed. */
-const char *jw_executor_transfer(const jw_executor *executor, const jw_action *transfer);
+const char *jw_executor_transfer(jw_executor *executor, const jw_action *transfer);
 
 #endif

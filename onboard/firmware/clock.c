@@ -50,6 +50,10 @@ uint64_t jw_running_ns(void) {
     return jw_clock_ns();
 }
 
+uint64_t jw_working_ns(void) {
+    return jw_clock_ns();
+}
+
 uint64_t jw_frequency_khz(void) {
     return board_clock_hz() / 1000;
 }

@@ -58,7 +58,8 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
                                   room_after < MOST_ROOM ? (uint32_t)room_after / 4 * 4 : MOST_ROOM,
                               .store = plan->step_bytes ? &replay->store : NULL,
                               .clock_ns = jw_clock_ns,
-                              .running_ns = jw_running_ns};
+                              .running_ns = jw_running_ns,
+                              .working_ns = jw_working_ns};
     replay->steps = 0;
     replay->is_paused = false;
     return done(text, jw_executor_begin(executor));
@@ -307,6 +308,7 @@ static jw_line_result say_counters(const jw_replay *replay, jw_text *text, jw_me
     say_pair(answer, " bytes_out=", store ? store->bytes_out : 0);
     say_pair(answer, " erased_blocks=", store ? store->erased_blocks : 0);
     say_pair(answer, " touched_bytes=", jw_touched_bytes(&replay->executor));
+    say_pair(answer, " transfer_ns=", replay->executor.transfer_ns);
     return JW_LINE_READ;
 }
 

@@ -24,7 +24,8 @@
  *   spans first=0                  the same for starts and durations of actions in seconds, as bits
  *                                  of float32: `spans first=0 values=3f800000:3a83126f,...`
  *   counters                       `counters steps=1 bytes_in=0 bytes_out=0 erased_blocks=0
- *                                  touched_bytes=4096`, since `replay`; storage in whole pages
+ *                                  touched_bytes=4096 transfer_ns=0`, since `replay`; storage in
+ *                                  whole pages, and the processor's time for transfers within steps
  *   recover                        find the last complete step in the scratch:
  *                                  `recovered step=12`
  *   fetch kept=3 address=0         read a kept tensor from that step to the arena

@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from devices.documents.document import StrictModel
-from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
+from devices.plan import Compute, ExecutionPlan, PageIn, PageOut, RowsIn
 from devices.profile import (
     DeviceProfile,
     Interval,
@@ -37,11 +37,16 @@ from devices.profile import (
     StepCosts,
 )
 from devices.quantities import NonNegative
-from devices.replay import MeasuredStep
+from devices.replay import Counters, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals
 from replay.costs.power import power_factors, power_in_context, product
-from replay.costs.transfers import by_themselves, middle_steps, within_steps
+from replay.costs.transfers import (
+    by_themselves,
+    middle_steps,
+    processor_share,
+    within_steps,
+)
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
@@ -66,6 +71,7 @@ class WatchedSitting(StrictModel):
         profile: DeviceProfile,
         schedule: str,
         *,
+        counters: Counters | None = None,
         only_transfers: bool = False,
     ) -> WatchedSitting:
         """The sitting of watched steps of a plan.
@@ -76,6 +82,7 @@ class WatchedSitting(StrictModel):
             graph: the graph of the schedule, with the tensors' sizes.
             profile: costs of transfers by themselves.
             schedule: words for the schedule.
+            counters: totals of the run that the steps are of, if they are known.
             only_transfers: the times of its ops do not count.
         """
         executions: dict[str, list[int]] = {}
@@ -117,11 +124,20 @@ class WatchedSitting(StrictModel):
                 page_out=()
                 if storage is None
                 else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
+                transfers_processor_s=_transfers_processor_s(plan, counters),
                 only_transfers=only_transfers,
                 power_factor=statistics.median(factors) if factors else None,
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
         )
+
+
+def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:
+    """The processor's seconds for the transfers of a step, if all are of whole tensors."""
+    kinds = {type(action.does) for action in plan.actions}
+    if counters is None or RowsIn in kinds or not kinds & {PageIn, PageOut}:
+        return None
+    return counters.transfer_ns * 1e-9 / counters.steps
 
 
 def step_costs(
@@ -194,7 +210,7 @@ def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
 def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     """The profile with costs in places of a step, in place of earlier ones of the same network.
 
-    Transfers are corrected by all sittings of all networks.
+    Transfers are corrected by all sittings of all networks, which also give the processor's share.
     """
     others = (each for each in profile.step_costs if each.network != costs.network)
     everything = (*others, costs)
@@ -203,7 +219,9 @@ def with_step_costs(profile: DeviceProfile, costs: StepCosts) -> DeviceProfile:
     if storage is not None:
         read = within_steps(storage.read, [each for s in sittings for each in s.page_in])
         write = within_steps(storage.write, [each for s in sittings for each in s.page_out])
-        storage = storage.model_copy(update={"read": read, "write": write})
+        storage = storage.model_copy(
+            update={"read": read, "write": write, "processor_share": processor_share(sittings)}
+        )
     return profile.changed(step_costs=everything, storage=storage)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Hexadecimal digits of the key of kept sittings.
 _DIGITS = 8
 # What a sitting's file holds; those of other numbers are measured again.
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,22 @@ fitted to the relative residuals of all watched transfers, with a weak pull of g
 Many transfers of a step take as long as usual, and a few much longer. A step therefore takes longer
 than the medians of its transfers together. What counts is their mean over the middle half of the
 steps by time, which adds up to the time of a usual step.
+
+Beside ops, a transfer needs the processor for its system calls, copies and checks, and delays the
+ops by so much. The board counts this processor time; its share of the transfers' time is
+:func:`processor_share`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
-from devices.profile import AffinePageCost, Interval, StorageCosts
+from devices.profile import AffinePageCost, Interval, Sitting, StorageCosts
 from devices.replay import MeasuredStep
 from profiler.statistics import later_intervals
 
@@ -65,13 +69,24 @@ def within_steps(law: AffinePageCost, transfers: Sequence[tuple[float, float]]) 
     return grown.model_copy(update={"in_steps": interval})
 
 
+def processor_share(sittings: Iterable[Sitting]) -> float | None:
+    """Share of the time of their transfers that the processor spends on them; None if unknown.
+
+    Each sitting counts with the time of its transfers.
+    """
+    known = [each for each in sittings if each.transfers_processor_s is not None]
+    transfers_s = math.fsum(s for each in known for _, s in (*each.page_in, *each.page_out))
+    working_s = math.fsum(each.transfers_processor_s or 0.0 for each in known)
+    return min(1.0, working_s / transfers_s) if transfers_s > 0 else None
+
+
 def by_themselves(storage: StorageCosts | None) -> StorageCosts | None:
     """The costs of transfers by themselves, without what steps change."""
     if storage is None:
         return None
     alone = {"in_steps": None, "growth_in_steps": 0.0}
     read, write = (law.model_copy(update=alone) for law in (storage.read, storage.write))
-    return storage.model_copy(update={"read": read, "write": write})
+    return storage.model_copy(update={"read": read, "write": write, "processor_share": None})
 
 
 def _growth(fixed_s: float, alone_s: NDArray[np.float64], in_step_s: NDArray[np.float64]) -> float:

@@ -375,7 +375,8 @@ def _round(
             " other programs, and start the same command again: finished rounds are kept"
         )
     words = f"{schedule.budget.ram_bytes} bytes of RAM, round {number}"
-    sitting = WatchedSitting.of(replayed.plan, steps, graph, profile, words)
+    counters = replayed.watched.counters
+    sitting = WatchedSitting.of(replayed.plan, steps, graph, profile, words, counters=counters)
     before = next(each for each in profile.step_costs if each.network == request.network)
     keys = request.step.cost_keys
     costs: StepCosts = step_costs(profile, request.network, keys, [sitting], before)

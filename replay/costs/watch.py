@@ -206,9 +206,8 @@ def _sittings(
             progress(f"watching {steps} steps, {way.words}")
             # Also where an interrupted watch goes on, each sitting has a seed of its own.
             seed = first_seed + number * len(ways) + index
-            steps_run = counting_steps(
-                run_watched(session, index, way.step, steps, seed, way.time_s)
-            )
+            record = run_watched(session, index, way.step, steps, seed, way.time_s)
+            steps_run = counting_steps(record)
             if not steps_run:
                 continue
             sitting = WatchedSitting.of(
@@ -217,6 +216,7 @@ def _sittings(
                 way.graph,
                 profile,
                 way.words,
+                counters=record.counters,
                 only_transfers=way.only_transfers,
             )
             if kept is not None:

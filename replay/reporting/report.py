@@ -287,7 +287,7 @@ def _other_times(
 _OTHER_WORDS: Mapping[OtherActivity, str] = {
     "move": "moves of tensors in RAM, for which there is no prediction",
     "rows": "writing the changed rows of the step before to their tables, predicted with page-outs",
-    "wait": "waiting for transfers that run beside ops",
+    "wait": "waiting for transfers that run beside ops, and in the prediction working for them",
     "between": "time between actions, spent by the executor",
 }
 

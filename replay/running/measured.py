@@ -217,4 +217,5 @@ def _over_steps(counters: tuple[Counters, ...]) -> Counters | None:
         bytes_out=after.bytes_out - before.bytes_out,
         erased_blocks=after.erased_blocks - before.erased_blocks,
         touched_bytes=after.touched_bytes,
+        transfer_ns=after.transfer_ns - before.transfer_ns,
     )

@@ -1,10 +1,11 @@
 """Rows for the deadline in a program, which does not model time.
 
 If transfers can run beside ops, a column is the time for which they do: the hidden time. It is
-limited by the time of the ops and by the time of the transfers, so the program's bound holds for
-every timing. ``solver.overlap`` finds how much of a schedule's transfers can actually be hidden.
-If that is less than the column says, and too little for the deadline, the search limits the column
-to a smaller share of the transfers. The bound is then no longer proven, but the search continues.
+limited by the time of the ops and by that of the transfers, of which the processor's share is never
+hidden, so the program's bound holds for every timing. ``solver.overlap`` finds how much of a
+schedule's transfers can actually be hidden. If that is less than the column says, and too little
+for the deadline, the search limits the column to a smaller share of the transfers. The bound is
+then no longer proven, but the search continues.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class DeadlineRows:
                 upper=sum(seconds for _, seconds in self._paging) / self._unit_s,
                 integer=False,
             )
-            self._limit_hidden(self._paging, 0.0)
+            idle = 1.0 - problem.graph.share_of_processor
+            self._limit_hidden([(column, idle * seconds) for column, seconds in self._paging], 0.0)
             self._limit_hidden(recomputing, self._least_s)
         self._terms: Terms = []
         # Under a deadline that is too short for any schedule, its own scale could overflow engines.

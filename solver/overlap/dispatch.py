@@ -123,8 +123,8 @@ class Dispatch:
     def _feed(self, gap: int) -> None:
         """Give the channel transfers until the compute action of the gap ends."""
         needed = [self._ends_s[transfer.number] for transfer in self._stays.needed_by(gap)]
-        until_s = max(self._processor_s, *needed, 0.0) + self._stays.computed[gap].time_s
-        while self._channel_s < until_s:
+        op_s = self._stays.computed[gap].time_s
+        while self._channel_s < max(self._processor_s, *needed, 0.0) + op_s:
             candidates = [*self._outs_that_can_begin(gap), *self._ins_that_can_begin(gap)]
             if not candidates:
                 return
@@ -211,6 +211,7 @@ class Dispatch:
                 self._profile[ahead] += stay.size
             self._outs += stay.outs
         self._channel_s = max(self._channel_s, self._processor_s) + transfer.time_s
+        self._processor_s += self._stays.processor_share * transfer.time_s
         self._ends_s[transfer.number] = self._channel_s
         self._begun[transfer.number] = gap
         self._actions.append(transfer.action)

@@ -157,8 +157,8 @@ def _with(values: tuple[int, ...], transfer: Transfer, value: int) -> tuple[int,
 def _least_time_s(stays: Stays) -> float:
     """Lower bound on the time of the step for every timing of the transfers.
 
-    The processor and the channel each need the sum of their times, and every transfer lies between
-    the ops that must come before and after it.
+    The processor needs the sum of the ops and of its share of the transfers, the channel that of
+    the transfers, and every transfer lies between the ops that must come before and after it.
     """
     reached_s = [0.0, *accumulate(op.time_s for op in stays.computed)]
     total_s = reached_s[-1]
@@ -178,4 +178,5 @@ def _least_time_s(stays: Stays) -> float:
         head_s + transfer.time_s + tail_s
         for head_s, transfer, tail_s in zip(heads, stays.transfers, tails, strict=True)
     )
-    return max(total_s, min(heads) + moved_s + min(tails), longest_s)
+    working_s = total_s + stays.processor_share * moved_s
+    return max(working_s, min(heads) + moved_s + min(tails), longest_s)

@@ -64,7 +64,7 @@ class Stay:
 
 
 class Stays:
-    """All stays of a valid schedule.
+    """All stays of a valid schedule, and the processor's share of a transfer's time.
 
     ``profile`` is the bytes in RAM during each compute action and, last, at the end of the step, if
     every page-in comes as late and every page-out ends as early as possible.
@@ -72,6 +72,7 @@ class Stays:
 
     def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
         self._problem = problem
+        self.processor_share = problem.graph.share_of_processor
         self._ops = {op.name: op for op in problem.graph.ops}
         self.computed: list[Op] = []
         self.all: list[Stay] = []

@@ -154,6 +154,8 @@ class CostedGraph(StrictModel):
         energy_source: Source of the energies, as the profile states it.
         asynchronous_transfers: Whether the storage has DMA, so that a transfer can run beside ops,
             one at a time.
+        processor_share: Share of such a transfer's time for which it takes the processor, from when
+            it is handed over; absent if it takes none.
         error_correlation: Mean correlation of the errors of two ops' costs; absent if they are
             taken for independent.
         energy_error_correlation: That of the errors of their joules; absent if it is the same.
@@ -169,6 +171,7 @@ class CostedGraph(StrictModel):
     origin: Origin | None = None
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False
+    processor_share: Fraction | None = None
     error_correlation: Fraction | None = None
     energy_error_correlation: Fraction | None = None
     unconstrained_peak_bytes: Size | None = None
@@ -194,6 +197,11 @@ class CostedGraph(StrictModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         ops = {op.name: op for op in self.ops}
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
+
+    @property
+    def share_of_processor(self) -> float:
+        """Processor's share of the time of a transfer beside ops; 0 if none is stated."""
+        return self.processor_share or 0.0
 
     @property
     def correlation_of_times(self) -> float:

@@ -176,14 +176,15 @@ class Problem:
     def unavoidable_time_s(self) -> float:
         """Time of what every schedule does: each op once, and the unavoidable transfers.
 
-        Where transfers run beside ops, one at a time, no step is shorter than the ops or than the
-        transfers.
+        Where transfers run beside ops, one at a time, no step is shorter than the transfers, nor
+        than the ops with the processor's share of the transfers.
         """
         if self.budget.instantaneous_paging:
             return self.least_time_s
         transfers_s = self.unavoidable_pages.time_s
         if self.overlaps:
-            return max(self.least_time_s, transfers_s)
+            share_s = self.graph.share_of_processor * transfers_s
+            return max(self.least_time_s + share_s, transfers_s)
         return self.least_time_s + transfers_s
 
 

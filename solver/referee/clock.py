@@ -31,14 +31,21 @@ class TimeSpan(Generic[Seconds]):
 class Clock(Generic[Seconds]):
     """Time of the processor and of the channel.
 
-    The channel moves one tensor at a time, in the order of the actions. ``zero`` is the time at
-    which the step begins; ``latest`` returns the latest of several times.
+    The channel moves one tensor at a time, in the order of the actions. A transfer beside ops takes
+    the processor for ``processor_share`` of its time, from when it is handed over. ``zero`` is the
+    time at which the step begins; ``latest`` returns the latest of several times.
     """
 
-    def __init__(self, zero: Seconds, latest: Callable[[Sequence[Seconds]], Seconds]) -> None:
+    def __init__(
+        self,
+        zero: Seconds,
+        latest: Callable[[Sequence[Seconds]], Seconds],
+        processor_share: float = 0.0,
+    ) -> None:
         self._zero: Seconds = zero
         self._processor_s: Seconds = zero
         self._channel_s: Seconds = zero
+        self._processor_share = processor_share
         self._latest: Callable[[Sequence[Seconds]], Seconds] = latest
         # Ends of the last page-ins and page-outs of tensors that have bytes in RAM.
         self._coming: dict[str, Seconds] = {}
@@ -57,17 +64,18 @@ class Clock(Generic[Seconds]):
         start_s, waited_s = self._wait(coming=(action.tensor,))
         if not action.asynchronous:
             return self._transfer(time_s, waited_s)
-        begin_s = self._enqueue(time_s)
+        begin_s, worked_s = self._hand_over(time_s)
         self._going[action.tensor] = self._channel_s
-        return TimeSpan(start_s, self._zero, waited_s, begin_s, self._channel_s)
+        return TimeSpan(start_s, worked_s, waited_s, begin_s, self._channel_s)
 
     def page_in(self, action: PageIn, time_s: Seconds) -> TimeSpan[Seconds]:
         # No wait for a page-out of the same tensor: the channel keeps the order of transfers.
         if not action.asynchronous:
             return self._transfer(time_s, self._zero)
-        begin_s = self._enqueue(time_s)
+        start_s = self._processor_s
+        begin_s, worked_s = self._hand_over(time_s)
         self._coming[action.tensor] = self._channel_s
-        return TimeSpan(self._processor_s, self._zero, self._zero, begin_s, self._channel_s)
+        return TimeSpan(start_s, worked_s, self._zero, begin_s, self._channel_s)
 
     def free(self, name: str) -> TimeSpan[Seconds]:
         start_s, waited_s = self._wait(coming=(name,), going=(name,))
@@ -87,10 +95,13 @@ class Clock(Generic[Seconds]):
         self._processor_s = start_s
         return start_s, waited_s
 
-    def _enqueue(self, time_s: Seconds) -> Seconds:
+    def _hand_over(self, time_s: Seconds) -> tuple[Seconds, Seconds]:
+        """Give a transfer to the channel; return its start, and the processor's time for it."""
         begin_s = self.end_s
         self._channel_s = begin_s + time_s
-        return begin_s
+        worked_s = time_s * self._processor_share
+        self._processor_s = self._processor_s + worked_s
+        return begin_s, worked_s
 
     def _transfer(self, time_s: Seconds, waited_s: Seconds) -> TimeSpan[Seconds]:
         """Make a synchronous transfer, which occupies the processor once the channel is free."""

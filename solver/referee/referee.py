@@ -58,7 +58,8 @@ class Moment:
     Attributes:
         action: The action.
         start_s: Its start, from the beginning of the step.
-        time_s: How long it occupies the processor; 0 for an asynchronous transfer.
+        time_s: How long it occupies the processor; of an asynchronous transfer the processor's
+            share.
         energy_j: Its energy.
         bytes_during: Bytes in RAM during it, workspace included.
         bytes_after: Bytes in RAM after it.
@@ -78,6 +79,11 @@ class Moment:
     waited_s: float = 0.0
     transfer_start_s: float | None = None
     transfer_end_s: float | None = None
+
+    @property
+    def is_beside_ops(self) -> bool:
+        """Whether it is a transfer that runs beside the actions after it."""
+        return isinstance(self.action, PageIn | PageOut) and self.action.asynchronous
 
     @property
     def transfer_s(self) -> float:
@@ -225,7 +231,7 @@ class _Board:
         self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
         self._done: set[str] = set()
         self._last_action = -1
-        self.clock = Clock(0.0, max)
+        self.clock = Clock(0.0, max, graph.share_of_processor)
         self.bytes_written = 0
 
     def execute(self, index: int, action: Action) -> Moment:

@@ -141,7 +141,8 @@ class Evaluation:
 
 def _end_s(items: Items, actions: Sequence[Action], time_s: FloatArray) -> FloatArray:
     """Seconds of a step whose transfers run beside ops, so that time is not a sum."""
-    clock = Clock(np.zeros(len(time_s)), np.maximum.reduce)
+    share = items.graph.share_of_processor
+    clock = Clock(np.zeros(len(time_s)), np.maximum.reduce, share)
     for action in actions:
         match action:
             case Compute():

@@ -16,7 +16,8 @@ Why it is exact:
   than those of another label of the same state can be dropped.
 - Labels leave the queue in the order of their value plus a lower bound on what is left, which
   depends on the state alone. The first label that completes the step is therefore optimal.
-- With DMA all transfers are asynchronous: a synchronous one ends no clock earlier.
+- With DMA all transfers are asynchronous: a synchronous one takes the processor to its end, and an
+  asynchronous one for a share of its time, so that no clock ends earlier.
 
 The number of labels grows exponentially with the graph. The search gives up after a number of them;
 it is meant for graphs of up to about a dozen ops, where other bounds leave a gap.
@@ -295,6 +296,7 @@ class _StateSearch:
         if not self._is_beside_ops:
             return (clocks[0] + due_s, clocks[0] + due_s, *clocks[2:])
         changed = list(clocks)
+        changed[0] += self._problem.graph.share_of_processor * due_s
         changed[1] = changed[2 + i + (len(self._tensors) if is_out else 0)] = end_s
         return tuple(changed)
 

@@ -39,8 +39,10 @@ from tests.support.graphs.graph_strategies import (
 from tests.support.graphs.overlap_exhaustion import least_energy_beside_ops
 
 
-def _with_dma(problem: CostedGraph) -> CostedGraph:
-    return problem.model_copy(update={"asynchronous_transfers": True})
+def _with_dma(problem: CostedGraph, processor_share: float | None = None) -> CostedGraph:
+    return problem.model_copy(
+        update={"asynchronous_transfers": True, "processor_share": processor_share}
+    )
 
 
 def _beside(text: str) -> tuple[Action, ...]:
@@ -121,6 +123,35 @@ def test_a_synchronous_transfer_waits_for_the_channel() -> None:
     )
     assert _transfers(result) == [(0.0, 4.0), (4.0, 7.0)]
     assert _clock(result) == [(0.0, 0.0, 0.0), (4.0, 3.0, 4.0), (7.0, 2.0, 0.0), (9.0, 1.0, 0.0)]
+
+
+def test_a_transfer_takes_its_share_of_the_processor_when_it_is_handed_over() -> None:
+    result = replay(
+        _with_dma(_two_parameters(), 0.25),
+        _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
+    )
+    # u is paged in from 0 to 3; v is handed over at 0.75 and follows until 7.
+    assert _transfers(result) == [(0.0, 3.0), (3.0, 7.0)]
+    assert _clock(result) == [
+        (0.0, 0.75, 0.0),
+        (0.75, 1.0, 0.0),
+        (3.0, 2.0, 1.25),  # 1.75 s are spent on both transfers, and first waits for u
+        (7.0, 1.0, 2.0),
+    ]
+    assert result.time_s == 8.0
+    assert result.hidden_s == 2.0
+
+
+def test_the_processors_share_of_a_transfer_lengthens_the_step() -> None:
+    steps = (
+        "compute conv; free x; compute relu; begin_out r; compute linear; free r;"
+        "page_in r; compute grad; free y; free r; compute update; free g"
+    )
+    result = replay(_with_dma(two_layers(), 0.5), _beside(steps))
+    assert _transfers(result) == [(1.5, 1.75), (3.625, 4.125)]
+    assert result.time_s == 8.125
+    assert result.hidden_s == 0.125
+    assert result.energy_j == 71.0
 
 
 def _two_parameters() -> CostedGraph:
@@ -324,6 +355,8 @@ def test_schedule_without_dma_or_transfers_is_unchanged() -> None:
 
 
 _TIMES_S = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+SHARES = st.sampled_from([None, 0.25, 1.0])
+"""Shares of the processor that a transfer beside ops takes."""
 
 
 @st.composite
@@ -338,9 +371,8 @@ def _graphs_with_dma(draw: st.DrawFn) -> CostedGraph:
             if cost is not None
         }
         tensors.append(t.model_copy(update=costs))
-    return problem.model_copy(
-        update={"ops": tuple(ops), "tensors": tuple(tensors), "asynchronous_transfers": True}
-    )
+    changed = problem.model_copy(update={"ops": tuple(ops), "tensors": tuple(tensors)})
+    return _with_dma(changed, draw(SHARES))
 
 
 @given(data=st.data(), problem=_graphs_with_dma(), above=st.integers(0, 8))
@@ -358,8 +390,10 @@ def test_overlap_is_never_slower_and_has_the_same_actions_within_budget(
     assert _done(found) == _done(plain)
     computed = [action for action in plain if isinstance(action, Compute)]
     assert [action for action in found if isinstance(action, Compute)] == computed
+    moved_s = sum(m.transfer_s for m in after.moments)
     busy_s = sum(_op_time_s(problem, action) for action in computed)
-    assert after.time_s >= max(busy_s, sum(m.transfer_s for m in after.moments)) - 1e-9
+    busy_s += problem.share_of_processor * moved_s
+    assert after.time_s >= max(busy_s, moved_s) - 1e-9
 
 
 @given(data=st.data(), problem=_graphs_with_dma())
@@ -502,7 +536,7 @@ def test_the_bound_holds_for_every_timing(
     plain, budget = problem_and_budget
     slack_s = data.draw(st.sampled_from([0.0, 1.0, 2.0]))
     budget = budget.model_copy(update={"deadline_s": len(plain.ops) + slack_s})
-    problem = _with_dma(plain)
+    problem = _with_dma(plain, data.draw(SHARES))
     least_j = least_energy_beside_ops(problem, budget)
     assume(least_j is not None and least_j > _least_j(problem))
     assert least_j is not None

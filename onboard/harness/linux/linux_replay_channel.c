@@ -10,7 +10,7 @@
 
 typedef struct {
     jw_channel channel; /* first: its functions get a pointer to it */
-    const jw_executor *executor;
+    jw_executor *executor;
     pthread_t thread;
     pthread_cond_t submitted, over;
     pthread_mutex_t lock; /* guards the members below */
@@ -80,7 +80,7 @@ static uint32_t asynchronous_count(const jw_plan *plan) {
     return count;
 }
 
-jw_channel *jw_linux_channel_open(const jw_executor *executor) {
+jw_channel *jw_linux_channel_open(jw_executor *executor) {
     const size_t count = asynchronous_count(executor->plan);
     if (!count) {
         return NULL;

@@ -10,7 +10,7 @@
  * Its thread runs on the processor of the calling thread, on which transfers were profiled. On
  * another one, each hand-over would wake a processor that sleeps, and transfers would take longer
  * where storage interrupts the first. Its processor time counts as that of the calling thread. */
-jw_channel *jw_linux_channel_open(const jw_executor *executor);
+jw_channel *jw_linux_channel_open(jw_executor *executor);
 
 /* End the thread, when no transfer is under way; does nothing for NULL. */
 void jw_linux_channel_close(jw_channel *channel);

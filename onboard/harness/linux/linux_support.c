@@ -125,6 +125,10 @@ void jw_count_running_alone(void) {
     counts_helper = false;
 }
 
+uint64_t jw_working_ns(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
 uint64_t jw_running_ns(void) {
     return read_clock(CLOCK_THREAD_CPUTIME_ID) + (counts_helper ? read_clock(helper_clock) : 0);
 }

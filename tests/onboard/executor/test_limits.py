@@ -62,6 +62,16 @@ def test_processor_time_of_a_transfer_does_not_count_as_waiting(
     assert replay.executor.blocked_ns == blocked_ns
 
 
+def test_the_processors_time_for_transfers_adds_up_over_steps(replay: Replay) -> None:
+    """That of the copies after a step is left out, as all of their time is."""
+    looks = iter(range(1, 1000))
+    working = Clock(lambda: next(looks) * LOOK_NS)
+    replay.executor.working_ns = working
+    for steps in (1, 2, 3):
+        replay.step()
+        assert replay.executor.transfer_ns == steps * TRANSFERS * LOOK_NS
+
+
 @pytest.mark.parametrize("missing", ["clock_ns", "running_ns"])
 def test_without_a_clock_nothing_is_counted(replay: Replay, missing: str) -> None:
     setattr(replay.executor, missing, Clock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from devices.profile import (
     StorageCosts,
 )
 from devices.quantities import Slices
-from devices.replay import MeasuredStep, Span
+from devices.replay import Counters, MeasuredStep, Span
 from networks.models import build_model
 from replay.costs.context import (
     FEWEST_SITTINGS,
@@ -30,7 +31,9 @@ from replay.costs.context import (
     counting_steps,
     step_costs,
     with_step_costs,
+    without_step_costs,
 )
+from replay.costs.transfers import processor_share
 from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from solver.costing.costing import cost_graph
@@ -160,6 +163,72 @@ def test_transfers_are_compared_with_their_law() -> None:
         paging, steps, PAGED, profile.changed(storage=corrected), "chain"
     ).record
     assert again == sittings[0].record.model_copy(update={"measured": again.measured})
+
+
+def transferring(*sittings: tuple[float | None, float]) -> list[Sitting]:
+    """Sittings with the processor's seconds for transfers, and the seconds of one page-in."""
+    return [
+        Sitting(
+            schedule="chain",
+            steps=10,
+            measured=WHEN,
+            page_in=((1e-3, transfer_s),),
+            transfers_processor_s=processor_s,
+        )
+        for processor_s, transfer_s in sittings
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sittings", "share"),
+    [
+        ([(1e-3, 4e-3)], 0.25),
+        ([(1e-3, 4e-3), (0.0, 1e-3)], 0.2),  # each counts with its transfers' time
+        ([(1e-3, 4e-3), (None, 96e-3)], 0.25),  # of an earlier release
+        ([(5e-3, 4e-3)], 1.0),  # two clocks
+        ([(None, 4e-3)], None),
+        ([], None),
+    ],
+)
+def test_the_processors_share_is_that_of_all_watched_transfers(
+    sittings: list[tuple[float | None, float]], share: float | None
+) -> None:
+    assert processor_share(transferring(*sittings)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("dma", [True, False])
+def test_graphs_have_the_processors_share_only_where_transfers_run_beside_ops(dma: bool) -> None:
+    profile = made_up_profile([RELU])
+    assert profile.storage is not None
+    profile = profile.changed(storage=profile.storage.model_copy(update={"dma": dma}))
+    costs = StepCosts(
+        network=NETWORK, sittings=tuple(transferring((1e-3, 4e-3))), correlation=0.0, places=()
+    )
+    storage = with_step_costs(profile, costs).storage
+    assert storage is not None
+    assert storage.processor_share == 0.25
+    assert storage.share_beside_ops == (0.25 if dma else None)
+    alone = without_step_costs(with_step_costs(profile, costs)).storage
+    assert alone is not None
+    assert alone.processor_share is None
+
+
+def test_a_sitting_knows_the_processors_time_for_the_transfers_of_a_step() -> None:
+    profile = made_up_profile([RELU])
+    page_in = PageIn("a", ArenaRange(0, 8192), slot=0, of="this step")
+    paging = replace(plan(), actions=(Action(page_in, schedule_index=0),))
+    counters = Counters(
+        steps=5, bytes_in=0, bytes_out=0, erased_blocks=0, touched_bytes=0, transfer_ns=10_000
+    )
+    steps = [measured(4e-6)] * 3
+
+    def processor_s(of: ExecutionPlan, totals: Counters | None) -> float | None:
+        found = WatchedSitting.of(of, steps, PAGED, profile, "chain", counters=totals)
+        return found.record.transfers_processor_s
+
+    assert processor_s(paging, counters) == pytest.approx(2e-6)
+    assert processor_s(paging, None) is None
+    assert processor_s(plan("f"), counters) is None
 
 
 def test_the_interval_of_transfers_holds_single_ones() -> None:

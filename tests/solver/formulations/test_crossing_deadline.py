@@ -43,13 +43,16 @@ class Paging:
     """How transfers count: serially, beside computing, or not at all."""
 
     dma: bool = False
+    processor_share: float | None = None
     instantaneous: bool = False
 
     def allows(self, deadline_s: float, *, again: bool = False, paged: bool = False) -> bool:
         budget = Budget(
             ram_bytes=100, deadline_s=deadline_s, instantaneous_paging=self.instantaneous
         )
-        crossing = CrossingProgram(Problem(training(dma=self.dma), budget), "any")
+        shared = {"processor_share": self.processor_share}
+        graph = training(dma=self.dma).model_copy(update=shared)
+        crossing = CrossingProgram(Problem(graph, budget), "any")
         values = [0.0] * len(crossing.program.cost)
         values[crossing.again[0]] = float(again)
         values[crossing.paged[1]] = float(paged)
@@ -57,6 +60,7 @@ class Paging:
 
 
 SERIAL, BESIDE, INSTANT = Paging(), Paging(dma=True), Paging(instantaneous=True)
+SHARED = Paging(dma=True, processor_share=0.5)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +74,9 @@ SERIAL, BESIDE, INSTANT = Paging(), Paging(dma=True), Paging(instantaneous=True)
         (BESIDE, True, False, COMPUTING_S + AGAIN_S),
         (BESIDE, False, True, UNAVOIDABLE_S + PAGED_S),
         (BESIDE, True, True, UNAVOIDABLE_S + PAGED_S),
+        (SHARED, False, False, COMPUTING_S + UNAVOIDABLE_S / 2),
+        (SHARED, True, False, COMPUTING_S + AGAIN_S + UNAVOIDABLE_S / 2),
+        (SHARED, False, True, COMPUTING_S + (UNAVOIDABLE_S + PAGED_S) / 2),
         (INSTANT, False, False, COMPUTING_S),
         (INSTANT, True, False, COMPUTING_S + AGAIN_S),
         (INSTANT, False, True, COMPUTING_S),

@@ -73,6 +73,7 @@ def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
 
 
 def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[float, _State]]:
+    share = graph.processor_share or 0.0
     for name in state.ram:
         yield (
             0.0,
@@ -93,6 +94,7 @@ def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[
                 cost.energy_j,
                 state._replace(
                     storage=state.storage | {name},
+                    processor_s=state.processor_s + share * cost.time_s,
                     channel_s=end_s,
                     moving=state.moving | {(name, end_s)},
                 ),
@@ -108,6 +110,7 @@ def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[
                 state._replace(
                     ram=state.ram | {name},
                     unused=state.unused | {name},
+                    processor_s=state.processor_s + share * cost.time_s,
                     channel_s=end_s,
                     moving=state.moving | {(name, end_s)},
                 ),
