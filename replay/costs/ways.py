@@ -61,6 +61,28 @@ class Way:
         return lower(self.step, self.graph, self.schedule, workspace_bytes)
 
     @property
+    def can_run(self) -> bool:
+        """Whether a plan of it exists: the arena may be too tight for the moves after a step."""
+        from replay.lowering.lowering import LoweringError
+
+        try:
+            self.plan(self._workspace_bytes)
+        except LoweringError:
+            return False
+        return True
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the arena; raises :class:`LoweringError` where the way cannot run."""
+        return self.plan(self._workspace_bytes).arena_bytes
+
+    @property
+    def _workspace_bytes(self) -> dict[OpSpec, int]:
+        """Workspaces that the operations took when they were profiled."""
+        pairs = zip(self.step.ops, self.graph.ops, strict=True)
+        return {op.spec: cost.workspace_bytes for op, cost in pairs}
+
+    @property
     def words(self) -> str:
         """The way in words, for a report and for the name of a file; no two ways have the same."""
         if self.schedule is None:
@@ -116,7 +138,7 @@ def ways_that_page(
     Each writes at most ``most_bytes`` a step.
     """
     with_parameters = _with_parameters_in_storage(network, profile, ways[0], progress)
-    if with_parameters is not None and 0 < with_parameters.written_bytes <= most_bytes:
+    if with_parameters is not None and _may_run(with_parameters, most_bytes):
         yield with_parameters
     if not any(0 < way.written_bytes <= most_bytes for way in ways):
         yield from _one_that_pages(ways[0], most_bytes, progress)
@@ -146,9 +168,14 @@ def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]
     peak_bytes = _peak_bytes(graph)
     for share in _SHARES_THAT_PAGE:
         way = Way(step, graph, _paging_only(graph, int(share * peak_bytes), progress))
-        if 0 < way.written_bytes <= most_bytes:
+        if _may_run(way, most_bytes):
             yield way
             return
+
+
+def _may_run(way: Way, most_bytes: int) -> bool:
+    """Whether a way that pages can run, and writes at most so many bytes a step."""
+    return 0 < way.written_bytes <= most_bytes and way.can_run
 
 
 def _peak_bytes(graph: CostedGraph) -> int:
@@ -197,7 +224,6 @@ def ways_to_run(
 def _ways_of(
     step: TrainingStep, profile: DeviceProfile, pages: bool, progress: Callable[[str], None]
 ) -> list[Way]:
-    from replay.lowering.lowering import unscheduled
     from solver.costing.costing import cost_graph
     from solver.options import SolverOptions
     from solver.problem.schedule import Budget
@@ -205,13 +231,11 @@ def _ways_of(
 
     graph = cost_graph(step, profile).graph
     peak_bytes = _peak_bytes(graph)
-    workspace = {
-        op.spec: cost.workspace_bytes for op, cost in zip(step.ops, graph.ops, strict=True)
-    }
     usable_bytes = profile.board.usable_bytes
     ways = []
-    if unscheduled(step, workspace).arena_bytes <= usable_bytes and step.parameters_in == "ram":
-        ways.append(Way(step, graph, None))
+    whole = Way(step, graph, None)
+    if step.parameters_in == "ram" and whole.arena_bytes <= usable_bytes:
+        ways.append(whole)
         budgets = [int(share * peak_bytes) for share in _SHARES]
     else:
         budgets = [int(share * min(usable_bytes, peak_bytes)) for share in _SHARES_OF_BOARD]
@@ -226,7 +250,8 @@ def _ways_of(
                 with_advice=False,
             )
             require_uninterrupted(schedule)
-            if schedule.actions:
-                ways.append(Way(step, graph, schedule))
+            way = Way(step, graph, schedule)
+            if schedule.actions and way.can_run:
+                ways.append(way)
                 break
     return ways

@@ -16,6 +16,7 @@ from replay.costs.context import WatchedSitting
 from replay.costs.kept_sittings import KeptSittings
 from replay.costs.watch import watch_step
 from replay.costs.ways import Way, ways_that_page, ways_to_run
+from replay.lowering.checks import LoweringError
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.solving import solving
 from tests.support.boards.measuring import describe
@@ -72,6 +73,20 @@ def test_a_write_budget_that_allows_no_sitting_is_named_before_the_board_is_reac
 
 def quiet(_activity: str) -> None:
     pass
+
+
+def test_a_schedule_whose_arena_is_too_tight_to_run_is_not_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not every arena has room for the moves after a step; a profile does without this schedule."""
+
+    def too_tight(*_: object) -> None:
+        raise LoweringError("the largest gap of 0 free bytes is too small to exchange them")
+
+    monkeypatch.setattr("replay.lowering.lowering.lower", too_tight)
+    (only,) = ways_to_run(DIGITS, load_published("m4"), True, quiet)
+    assert only.schedule is None
+    assert list(ways_that_page(DIGITS, load_published("m4"), [only], 1 << 30, quiet)) == []
 
 
 @pytest.mark.slow
