@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "checksum.h"
 #include "platform.h"
 
 jw_method jw_method_named(const char *name) {
@@ -51,6 +52,22 @@ static const char *refusal(const jw_medium *medium, jw_method method, uint64_t b
     return NULL;
 }
 
+/* One transfer as replays make it: with the checksum of its bytes, which the compiler must keep. */
+static const char *transfer(jw_medium *medium, jw_method method, uint64_t offset, void *memory,
+                            size_t bytes) {
+    static volatile uint32_t checksum;
+    const bool is_write = method == JW_WRITE || method == JW_WRITE_BUFFERED;
+    if (is_write) {
+        checksum = jw_checksum_of(memory, bytes);
+    }
+    const char *error = medium->transfer[method](medium, offset, memory, bytes);
+    if (!error && method == JW_READ) {
+        checksum = jw_checksum_of(memory, bytes);
+    }
+    (void)checksum;
+    return error;
+}
+
 const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory, size_t bytes,
                               uint64_t most, uint64_t min_ns, uint64_t tail_ns, jw_window *window,
                               uint64_t *tail_end_ns) {
@@ -82,7 +99,7 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
     jw_sync_line(true);
     window->start_ns = jw_clock_ns();
     for (;;) {
-        error = medium->transfer[method](medium, offset, memory, bytes);
+        error = transfer(medium, method, offset, memory, bytes);
         window->executions++;
         window->end_ns = jw_clock_ns();
         if (error || window->executions >= most || window->end_ns - window->start_ns >= min_ns) {

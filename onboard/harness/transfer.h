@@ -1,4 +1,4 @@
-/* Measures transfers to and from a medium. */
+/* Measures transfers to and from a medium, each with the checksum that replays make of its bytes. */
 #ifndef JW_TRANSFER_H
 #define JW_TRANSFER_H
 

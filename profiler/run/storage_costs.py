@@ -59,8 +59,14 @@ def _method(storage: Storage, table: TrialTable) -> str:
             f" writes{erasing if storage.erase_block_bytes else ' at random places'}"
         )
     if all(harness_run.header.is_direct is not False for harness_run in table.harness_runs):
-        return "O_DIRECT reads; O_DIRECT and O_DSYNC writes over an existing file"
-    return "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
+        return (
+            "as replays transfer, with checksums: O_DIRECT reads; synced O_DIRECT writes over an"
+            " existing file"
+        )
+    return (
+        "as replays transfer, with checksums, through the page cache (the file system refuses"
+        " O_DIRECT); synced writes"
+    )
 
 
 def _sweep(content: BlockContent, table: TrialTable, method: TransferMethod) -> list[SweepPoint]:

@@ -13,117 +13,36 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "linux_direct.h"
 #include "linux_file.h"
 #include "linux_support.h"
 
 #define WORD_BYTES 4
-#define BOUNCE_BYTES ((size_t)256 << 10) /* O_DIRECT refuses the addresses of most tensors */
 #define LEAST_BYTES 4096
-#define MOST_READ ((size_t)1 << 30) /* Linux reads 2 GiB at most at once */
 
 typedef struct {
     jw_medium medium; /* first: the transfers below get a pointer to it */
     char path[4096 + 32];
     int buffered;
-    int direct;        /* for reads, and for writes in parts, synced after the last */
-    int direct_synced; /* for writes in one part */
-    bool is_direct;
+    jw_direct_file direct;
     uint64_t frozen_bytes; /* at the start, which outlast the steps */
-    size_t page_bytes;
-    size_t alignment; /* of memory for direct transfers */
-    unsigned char *bounce;
     char sentence[160];
 } store_file;
 
 /* --- transfers -------------------------------------------------------------------------------- */
 
-static size_t smaller(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-static size_t whole_pages(const store_file *file, size_t bytes) {
-    return (bytes + file->page_bytes - 1) / file->page_bytes * file->page_bytes;
-}
-
-/* Error message for a system call that returned `length`; NULL if all bytes were transferred. */
-static const char *explain(store_file *file, const char *what, ssize_t length, size_t wanted) {
-    if (length == (ssize_t)wanted) {
-        return NULL;
-    }
-    if (length < 0) {
-        return strerror(errno);
-    }
-    snprintf(file->sentence, sizeof file->sentence, "short %s, %zd of %zu bytes only", what, length,
-             wanted);
-    return file->sentence;
-}
-
-static const char *read_through_buffer(store_file *file, uint64_t offset, unsigned char *memory,
-                                       size_t bytes) {
-    const char *error = NULL;
-    for (size_t done = 0; done < bytes && !error; done += BOUNCE_BYTES) {
-        const size_t part = smaller(bytes - done, BOUNCE_BYTES);
-        const size_t pages = whole_pages(file, part);
-        const ssize_t length = pread(file->direct, file->bounce, pages, (off_t)(offset + done));
-        error = explain(file, "read", length, pages);
-        if (!error) {
-            memcpy(memory + done, file->bounce, part);
-        }
-    }
-    return error;
-}
-
-/* Whole pages are read at once, to the first address within the tensor that O_DIRECT accepts, and
- * then moved; only the last ones pass through the buffer. */
 static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    store_file *file = (store_file *)medium;
-    unsigned char *to = memory;
-    const size_t aside = (size_t)(-(uintptr_t)memory % file->alignment);
-    if (!file->is_direct) {
-        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-    }
-    size_t whole = bytes > aside ? (bytes - aside) / file->page_bytes * file->page_bytes : 0;
-    if (whole <= BOUNCE_BYTES) {
-        whole = 0; /* the buffer takes them in one read, or nearly so */
-    }
-    for (size_t done = 0; done < whole; done += MOST_READ) {
-        const size_t part = smaller(whole - done, MOST_READ);
-        const ssize_t length = pread(file->direct, to + aside + done, part, (off_t)(offset + done));
-        const char *error = explain(file, "read", length, part);
-        if (error) {
-            return error;
-        }
-    }
-    if (aside && whole) {
-        memmove(to, to + aside, whole);
-    }
-    return read_through_buffer(file, offset + whole, to + whole, bytes - whole);
+    return jw_direct_read(&((store_file *)medium)->direct, offset, memory, bytes);
 }
 
-/* Bytes that fit into the buffer are written as profiled, by one synced write. */
 static const char *write_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    store_file *file = (store_file *)medium;
-    const bool is_one = bytes <= BOUNCE_BYTES;
-    const char *error = NULL;
-    for (size_t done = 0; done < bytes && !error; done += BOUNCE_BYTES) {
-        const size_t part = smaller(bytes - done, BOUNCE_BYTES);
-        const size_t pages = whole_pages(file, part);
-        memcpy(file->bounce, (unsigned char *)memory + done, part);
-        memset(file->bounce + part, 0, pages - part);
-        const ssize_t length = pwrite(is_one ? file->direct_synced : file->direct, file->bounce,
-                                      pages, (off_t)(offset + done));
-        error = explain(file, "write", length, pages);
-    }
-    if (!error && !is_one && fdatasync(file->direct) != 0) {
-        error = strerror(errno);
-    }
-    return error;
+    return jw_direct_write(&((store_file *)medium)->direct, offset, memory, bytes);
 }
 
 bool jw_store_file_pages(jw_medium *medium, uint32_t page_bytes) {
     store_file *file = (store_file *)medium;
-    file->page_bytes = page_bytes;
-    return page_bytes && BOUNCE_BYTES % page_bytes == 0;
+    file->direct.page_bytes = page_bytes;
+    return page_bytes && JW_BOUNCE_BYTES % page_bytes == 0;
 }
 
 /* --- the file --------------------------------------------------------------------------------- */
@@ -240,31 +159,24 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
         return NULL;
     }
     store_file *file = calloc(1, sizeof *file);
-    void *bounce;
-    if (!file || posix_memalign(&bounce, JW_DIRECT_ALIGNMENT, BOUNCE_BYTES) != 0) {
-        jw_fail(JW_EXIT_MEMORY, "no memory for the buffers of the store");
+    if (!file) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for a store");
     }
     snprintf(file->path, sizeof file->path, "%.4096s/.joulewright-store", directory);
     file->medium = (jw_medium){.transfer = {[JW_READ] = read_words, [JW_WRITE] = write_words},
                                .page_bytes = WORD_BYTES,
                                .scratch_bytes = bytes};
     file->frozen_bytes = frozen_bytes;
-    file->bounce = bounce;
-    file->page_bytes = LEAST_BYTES;
     open_locked(file, anew);
     if (anew) {
         make(file, directory);
     } else {
         check_size(file);
     }
-    file->is_direct = true;
-    file->direct = jw_open_direct(file->buffered, O_RDWR, &file->is_direct);
-    file->direct_synced = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
-    if (file->direct < 0 || file->direct_synced < 0) {
+    if (!jw_direct_open(&file->direct, file->buffered, LEAST_BYTES)) {
         fail(file, "open", errno);
     }
-    file->alignment = file->is_direct ? jw_direct_alignment(file->buffered) : 1;
-    *is_direct = file->is_direct;
+    *is_direct = file->direct.is_direct;
     return &file->medium;
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "linux_direct.h"
 #include "linux_file.h"
 #include "linux_mtd.h"
 #include "linux_support.h"
@@ -18,8 +19,8 @@
 typedef struct {
     jw_medium medium; /* first: the transfers below get a pointer to it */
     char directory[4096];
-    int buffered, direct_read, direct_write;
-    bool is_direct;
+    int buffered;
+    jw_direct_file direct;
 } scratch_file;
 
 static _Noreturn void fail(const scratch_file *file, const char *action, int error) {
@@ -29,42 +30,33 @@ static _Noreturn void fail(const scratch_file *file, const char *action, int err
 
 /* --- transfers -------------------------------------------------------------------------------- */
 
-static void write_whole(const scratch_file *file, int descriptor, const void *memory, size_t bytes,
-                        uint64_t offset) {
-    const ssize_t written = pwrite(descriptor, memory, bytes, (off_t)offset);
-    if (written != (ssize_t)bytes) {
-        fail(file, "write a page", written < 0 ? errno : ENOSPC);
+/* The measuring core has no sentence for storage that fails: the program ends. */
+static const char *expect(const scratch_file *file, const char *action, const char *error) {
+    if (error) {
+        jw_fail(JW_EXIT_STORAGE, "storage: cannot %s in %s: %s", action, file->directory, error);
     }
-}
-
-static void sync_file(const scratch_file *file) {
-    if (fdatasync(file->buffered) != 0) {
-        fail(file, "sync the scratch file", errno);
-    }
+    return NULL;
 }
 
 static const char *read_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const scratch_file *file = (scratch_file *)medium;
-    if (!file->is_direct) {
-        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-    }
-    const ssize_t length = pread(file->direct_read, memory, bytes, (off_t)offset);
-    if (length != (ssize_t)bytes) {
-        fail(file, "read a page", length < 0 ? errno : EIO);
-    }
-    return NULL;
+    scratch_file *file = (scratch_file *)medium;
+    return expect(file, "read a page", jw_direct_read(&file->direct, offset, memory, bytes));
 }
 
 static const char *write_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const scratch_file *file = (scratch_file *)medium;
-    write_whole(file, file->direct_write, memory, bytes, offset);
-    return NULL;
+    scratch_file *file = (scratch_file *)medium;
+    return expect(file, "write a page", jw_direct_write(&file->direct, offset, memory, bytes));
 }
 
 static const char *write_buffered(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
     const scratch_file *file = (scratch_file *)medium;
-    write_whole(file, file->buffered, memory, bytes, offset);
-    sync_file(file);
+    const ssize_t written = pwrite(file->buffered, memory, bytes, (off_t)offset);
+    if (written != (ssize_t)bytes) {
+        fail(file, "write a page", written < 0 ? errno : ENOSPC);
+    }
+    if (fdatasync(file->buffered) != 0) {
+        fail(file, "sync the scratch file", errno);
+    }
     return NULL;
 }
 
@@ -83,23 +75,21 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
                                .page_bytes = SECTOR_BYTES,
                                .scratch_bytes = bytes,
                                .random = 1};
-    file->is_direct = true;
     snprintf(path, sizeof path, "%s/.joulewright-XXXXXX", file->directory);
     file->buffered = mkostemp(path, O_CLOEXEC);
     if (file->buffered < 0) {
         fail(file, "create a scratch file", errno);
     }
-    file->direct_read = jw_open_direct(file->buffered, O_RDONLY, &file->is_direct);
-    file->direct_write = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
+    const bool is_open = jw_direct_open(&file->direct, file->buffered, SECTOR_BYTES);
     const int error = errno;
     unlink(path); /* not earlier: network file systems do not open unlinked files */
-    if (file->direct_read < 0 || file->direct_write < 0) {
+    if (!is_open) {
         fail(file, "open the scratch file", error);
     }
     if (!jw_fill_file(file->buffered, 0, bytes)) {
         fail(file, "fill the scratch file", errno);
     }
-    *is_direct = file->is_direct;
+    *is_direct = file->direct.is_direct;
     return &file->medium;
 }
 
