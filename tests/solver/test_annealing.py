@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import inf
 
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -23,8 +25,11 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageOut
 from solver.referee.referee import replay, verify
+from solver.search.search import Search
+from solver.solving.auto.annealers import Annealers
+from solver.solving.auto.task import Task
 from solver.solving.solving import solve_graph
-from tests.support.graphs.graph_examples import graph, op, tensor, tight, training_chain
+from tests.support.graphs.graph_examples import graph, op, tensor, tight, training_chain, unlucky
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
 
 _LONG_ENOUGH_S = 600.0
@@ -217,3 +222,17 @@ def test_only_schedules_are_found_whose_arena_is_small_enough() -> None:
     free = annealed(problem, lambda energy_j: energy_j < energies[-1], free_order=True)
     assert free is not None
     assert arena_share(free) > 1  # less energy takes a larger arena
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_less_ram_is_annealed_for_if_the_best_schedule_gets_no_addresses(threads: int) -> None:
+    problem, schedule = unlucky()
+    options = SolverOptions(threads=threads)
+    search = Search(problem, "energy", options)
+    search.offer(schedule)
+    task = Task(problem, options, inf, search)
+    with ExitStack() as stack:
+        annealers = Annealers(task, stack)
+        annealers.begin()
+        annealers.begin_spare()
+    assert any("for less RAM" in choice for choice in task.chosen)

@@ -133,7 +133,7 @@ class Annealers:
         """Anneal for less RAM too, if the best schedule so far gets no addresses in a moment."""
         graph, actions = self._task.problem.graph, self._task.search.actions
         options = self._task.options
-        wanted = options.addresses and options.threads > 1 and self._annealers
+        wanted = options.addresses and self._annealers
         if not wanted or actions is None or len(graph.ops) > _MOST_SPARE_OPS:
             return
         if self._arena_share(actions) <= 1:

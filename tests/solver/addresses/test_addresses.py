@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, given
@@ -43,6 +41,7 @@ from tests.support.graphs.graph_examples import (
     tight,
     training_chain,
     two_layers,
+    unlucky,
 )
 from tests.support.graphs.graph_strategies import (
     action_lists,
@@ -321,32 +320,6 @@ def test_every_overlap_is_caught() -> None:
 # --- repair ---------------------------------------------------------------------------------------
 
 
-class _Unlucky(NamedTuple):
-    problem: Problem
-    schedule: tuple[Action, ...]
-
-
-@cache
-def _unlucky(*, paging: bool = True, rematerialization: bool = True) -> _Unlucky:
-    """Seven ops, each writing one tensor; never more than 7 bytes in RAM.
-
-    No addresses within 7 bytes exist.
-    """
-    last_reader = [3, 1, 4, 5, 5, 6, 6]
-    sizes = [3, 3, 2, 2, 2, 3, 3]
-
-    def reads(k: int) -> str:
-        return " ".join(f"t{j}" for j in range(k) if last_reader[j] == k)
-
-    problem = graph(
-        [op(f"o{k}", reads(k), f"t{k}", energy_j=5.0) for k in range(7)],
-        [tensor(f"t{k}", sizes[k], page_out=(1, 1), page_in=(1, 1)) for k in range(7)],
-        name="unlucky",
-    )
-    budget = Budget(ram_bytes=7, paging=paging, rematerialization=rematerialization)
-    return _Unlucky(Problem(problem, budget), keep_everything(problem))
-
-
 def _assert_packs(problem: Problem, packed: Packed) -> None:
     assert packed.plan.arena_bytes <= problem.budget.ram_bytes
     verify_addresses(
@@ -359,7 +332,7 @@ def _assert_packs(problem: Problem, packed: Packed) -> None:
 
 
 def test_unavoidable_fragmentation_is_proven() -> None:
-    problem, schedule = _unlucky()
+    problem, schedule = unlucky()
     assert replay(problem.graph, schedule).peak_bytes == 7
     plan, _ = _planned(problem.graph, schedule)
     assert plan.arena_bytes == plan.bound_bytes == 8
@@ -401,7 +374,7 @@ def test_schedule_that_cannot_pack_is_changed_at_least_cost(
     # On a busy computer, the addresses of a cheap change might come too late.
     monkeypatch.setattr(plan_module, "_LEAST_S", 60.0)
     monkeypatch.setattr(repair_module, "_PLAN_OF_A_CHANGE_S", 60.0)
-    problem, schedule = _unlucky(**means)
+    problem, schedule = unlucky(**means)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(200.0), tolerance_j=0.0)
     _assert_packs(problem, packed)
     before_j = replay(problem.graph, schedule).energy_j
@@ -411,7 +384,7 @@ def test_schedule_that_cannot_pack_is_changed_at_least_cost(
 
 
 def test_schedule_that_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
-    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    problem, schedule = unlucky(paging=False, rematerialization=False)
     asked: list[int] = []
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
@@ -429,7 +402,7 @@ def test_schedule_that_small_changes_cannot_repair_is_solved_again_for_less_ram(
 
 
 def test_costly_changes_are_replaced_by_solving_again() -> None:
-    problem, schedule = _unlucky()
+    problem, schedule = unlucky()
     order = [1, 0, 2, 3, 4, 5, 6]
     better = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
     content = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=2.0)
@@ -441,7 +414,7 @@ def test_costly_changes_are_replaced_by_solving_again() -> None:
 
 
 def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
-    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    problem, schedule = unlucky(paging=False, rematerialization=False)
     order = [1, 0, 2, 3, 4, 5, 6]
     spare = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
     packed = fit_into_arena(
@@ -454,7 +427,7 @@ def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
 
 @pytest.mark.parametrize("offered", ["spare", "solved again"])
 def test_a_schedule_that_would_pack_is_not_taken_if_it_is_late(offered: str) -> None:
-    problem, schedule = _unlucky(paging=False)
+    problem, schedule = unlucky(paging=False)
     on_time_s = replay(problem.graph, schedule).time_s
     timely = problem.budget.model_copy(update={"deadline_s": on_time_s})
     order = [1, 0, 1, 2, 3, 4, 5, 6]
@@ -468,7 +441,7 @@ def test_a_schedule_that_would_pack_is_not_taken_if_it_is_late(offered: str) -> 
 
 
 def test_note_reports_that_no_schedule_packs() -> None:
-    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    problem, schedule = unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
     assert packed.plan.arena_bytes == 8
     assert "nor were any for the other schedules tried" in packed.notes[0]
@@ -476,7 +449,7 @@ def test_note_reports_that_no_schedule_packs() -> None:
 
 @pytest.mark.slow
 def test_solver_repairs_unpackable_schedule_and_reports_the_cost() -> None:
-    problem, schedule = _unlucky(rematerialization=False)
+    problem, schedule = unlucky(rematerialization=False)
     least_j = replay(problem.graph, schedule).energy_j
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "feasible"
@@ -491,7 +464,7 @@ def test_solver_repairs_unpackable_schedule_and_reports_the_cost() -> None:
 
 @pytest.mark.slow
 def test_no_solution_if_no_schedule_packs() -> None:
-    problem, _ = _unlucky(paging=False, rematerialization=False)
+    problem, _ = unlucky(paging=False, rematerialization=False)
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "no_solution"
     assert not found.actions
@@ -503,7 +476,7 @@ def test_no_solution_if_no_schedule_packs() -> None:
 
 @pytest.mark.slow
 def test_arena_picture_states_arena_budget_and_fragmentation(tmp_path: Path) -> None:
-    problem, _ = _unlucky(rematerialization=False)
+    problem, _ = unlucky(rematerialization=False)
     schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     arena(problem.graph, schedule, tmp_path / "arena.svg")
     words = (tmp_path / "arena.svg").read_text(encoding="utf-8")
@@ -519,7 +492,7 @@ def test_arena_picture_states_arena_budget_and_fragmentation(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_schedule_without_addresses_has_no_picture(tmp_path: Path) -> None:
-    problem, _ = _unlucky(paging=False, rematerialization=False)
+    problem, _ = unlucky(paging=False, rematerialization=False)
     schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     with pytest.raises(ValueError, match="the schedule of unlucky has no addresses: no_solution"):
         arena(problem.graph, schedule, tmp_path / "arena.svg")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple
 
 from devices.operation import Phase
 from networks.kinds import Place, TensorKind
 from solver.constructed import keep_everything
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.referee import replay
 
@@ -214,3 +217,31 @@ def crossed_chain() -> CostedGraph:
             tensor("e", 1, persist="ram"),
         ],
     )
+
+
+class Unlucky(NamedTuple):
+    """A problem, and a schedule that satisfies it as a sum of bytes but gets no addresses."""
+
+    problem: Problem
+    schedule: tuple[Action, ...]
+
+
+@cache
+def unlucky(*, paging: bool = True, rematerialization: bool = True) -> Unlucky:
+    """Seven ops, each writing one tensor; never more than 7 bytes in RAM.
+
+    No addresses within 7 bytes exist.
+    """
+    last_reader = [3, 1, 4, 5, 5, 6, 6]
+    sizes = [3, 3, 2, 2, 2, 3, 3]
+
+    def reads(k: int) -> str:
+        return " ".join(f"t{j}" for j in range(k) if last_reader[j] == k)
+
+    problem = graph(
+        [op(f"o{k}", reads(k), f"t{k}", energy_j=5.0) for k in range(7)],
+        [tensor(f"t{k}", sizes[k], page_out=(1, 1), page_in=(1, 1)) for k in range(7)],
+        name="unlucky",
+    )
+    budget = Budget(ram_bytes=7, paging=paging, rematerialization=rematerialization)
+    return Unlucky(Problem(problem, budget), keep_everything(problem))
