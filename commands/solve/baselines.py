@@ -69,5 +69,7 @@ def _as_data(baseline: ComparedBaseline, source: EnergySource | None) -> dict[st
             "bytes_written_to_storage": played.bytes_written_to_storage,
         }
     if result.arena_bytes is not None:
-        data |= {"arena_bytes": result.arena_bytes, "fragmentation": result.fragmentation}
+        data["arena_bytes"] = result.arena_bytes
+    if result.fragmentation is not None:
+        data["fragmentation"] = result.fragmentation
     return data

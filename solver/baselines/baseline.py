@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,13 +19,14 @@ class BaselineResult:
     ``actions`` are within the budget, or None. ``note`` names the variant, or the reason why there
     are no actions. Methods that allocate addresses online report ``arena_bytes``, the bytes of the
     arena that they used, and ``fragmentation``, the largest share of the arena that was free but
-    unusable.
+    unusable. ``resident_address`` is stated if the actions have addresses, in ``arena_bytes``.
     """
 
     actions: tuple[Action, ...] | None
     note: str
     arena_bytes: int | None = None
     fragmentation: float | None = None
+    resident_address: Mapping[str, int] | None = None
 
 
 # Takes a problem and a time limit in seconds of wall time.

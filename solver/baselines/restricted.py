@@ -27,6 +27,8 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
         return BaselineResult(
             schedule.actions,
             f"{note}, {above_least(schedule.gap or 0.0)}",
+            schedule.arena_bytes,
+            resident_address=schedule.resident_address,
         )
     if schedule.status == "no_solution":
         return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")

@@ -21,7 +21,7 @@ from solver.addresses.packing import Packing
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.addresses.residencies import Span, blocks_of, spans_of
-from solver.baselines.scheduled import schedule_by_baseline
+from solver.baselines.scheduled import schedule_by_baseline, schedules_by_baseline
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.files.figures import wrong_figures
@@ -341,6 +341,20 @@ def test_unavoidable_fragmentation_is_proven() -> None:
     stated = schedule_by_baseline(problem.graph, problem.budget, "keep-everything", 20.0)
     assert (stated.peak_bytes, stated.arena_bound_bytes) == (7, 8)
     assert not list(wrong_figures(problem.graph, stated))
+
+
+def test_a_baseline_without_addresses_within_the_budget_has_a_schedule_like_it_that_packs() -> None:
+    problem, schedule = unlucky()
+    found = schedules_by_baseline(problem, "keep-everything", 20.0)
+    assert found.result.actions == schedule
+    assert found.own is not None
+    assert found.packed is not None
+    assert (found.own.peak_bytes, found.own.arena_bytes, found.own.budget.ram_bytes) == (7, 8, 8)
+    assert found.packed.budget == problem.budget
+    for stated in (found.own, found.packed):
+        assert not list(wrong_figures(problem.graph, stated))
+    roomy = Problem(problem.graph, Budget(ram_bytes=8))
+    assert schedules_by_baseline(roomy, "keep-everything", 20.0).packed is None
 
 
 def test_bound_that_is_found_at_once_is_accepted_though_it_is_not_the_best(
