@@ -46,8 +46,9 @@ _BODY_INCHES = 4.2
 def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
     """Draw the energy above that of keeping everything, against RAM.
 
-    A point of a curve is at its RAM budget, a baseline's schedule at the RAM that it needs. Bounds
-    are those for any order, since bounds for orders of single schedules do not compare.
+    A point of a curve is at its RAM budget, a baseline's schedule at the arena that its addresses
+    need. Bounds are those for any order, since bounds for orders of single schedules do not
+    compare.
 
     Args:
         rows: Rows of one graph, with any number of deadlines and methods.
@@ -191,7 +192,7 @@ def _scale(
     joules.yaxis.set_major_formatter(
         FuncFormatter(lambda y, _: engineering(kept_j * (1 + y / 100), "J", digits=4))
     )
-    axes.set_xlabel(f"RAM ({unit}): budget for points of curves, RAM needed for baselines")
+    axes.set_xlabel(f"RAM ({unit}): budget for points of curves, arena needed for baselines")
     axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
     peak = first.unconstrained_peak_bytes / divisor
 

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import AbstractContextManager, contextmanager
@@ -174,6 +175,8 @@ def _kill(executor: Any) -> None:
 def _local_executor(processes: int) -> Executor:
     from loky import ProcessPoolExecutor
 
+    # A worker that has grown is replaced between two tasks, which no caller notices.
+    warnings.filterwarnings("ignore", message="A worker was restarted while some jobs")
     _start_resource_trackers()
     with _stops_blocked():  # a semaphore that is only half registered would be left behind
         executor: Executor = ProcessPoolExecutor(

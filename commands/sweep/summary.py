@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commands.console import Console
-from commands.wording import WITHOUT_ADDRESSES
 from devices.documents.readable import NO_SOURCE, si, size, smallest_ram_words, time_words
 from solver.sweep.directory import SweepSubject
 from solver.sweep.record import SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved
+
+_COMPARED = (
+    "best baseline: of all schedules of baselines whose addresses fit the RAM and which meet the"
+    " deadline; baselines themselves count RAM as a sum of bytes, as published (DTR and Coop choose"
+    " addresses). Points start with these schedules and those of other points"
+)
 
 
 def summarise(
@@ -43,7 +48,7 @@ def summarise(
     ]
     console.table(rows, right=(0, 1, 2, 4, 5, 6, 7))
     if baselines:
-        console.result(WITHOUT_ADDRESSES)
+        console.result(_COMPARED)
     for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
         assert row.smallest_ram_bytes is not None
         console.result(
@@ -59,7 +64,10 @@ def _within(row: SweepRow) -> str:
 
 
 def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
-    """Format the cheapest baseline schedule that fits, for whichever budget it was made."""
+    """Format the cheapest baseline schedule that fits, for whichever budget it was made.
+
+    It fits if its addresses do.
+    """
     deadline_s = float("inf") if point.deadline_s is None else point.deadline_s
     fitting = [
         (row.energy_j, row.method, row)
@@ -67,7 +75,8 @@ def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
         if row.energy_j is not None
         and row.time_s is not None
         and row.time_s <= deadline_s
-        and max(row.peak_bytes or 0, row.arena_bytes or 0) <= point.ram_bytes
+        and row.arena_bytes is not None
+        and row.arena_bytes <= point.ram_bytes
     ]
     if not fitting:
         return "–"

@@ -4,6 +4,7 @@ It holds every finished point as a schedule with its graph, and a record and tab
 
     sweep.json, sweep.csv, sweep.parquet       the same points, each
     schedules/GRAPH-RAM-DEADLINE.json          and .graph.json
+    baselines/GRAPH-RAM-DEADLINE-NAME.json     of the same graph
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay, verify
 from solver.solving.shared_ram import SharedRam
+from solver.sweep.frontier import Offer
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
@@ -87,7 +89,7 @@ class SweepDirectory:
 
         Rows of another graph with this name are dropped, and so are points whose schedule is
         missing or states a wrong figure: they are solved again. The rows of all other points are
-        made anew from their schedules.
+        made anew from their schedules. The same goes for baselines.
 
         Args:
             subject: The graph.
@@ -95,11 +97,12 @@ class SweepDirectory:
             baselines: Names of baselines, with their budgets.
 
         Returns:
-            The study, with the schedules known from earlier sweeps.
+            The study, with the schedules and those of baselines known from earlier sweeps.
         """
         costs = _Costs.of(subject)
         self._subjects[subject.stem] = costs
         known: list[Schedule] = []
+        offers: list[Offer] = []
         answered: set[tuple[Budget, str]] = set()
         for key, row in list(self._rows.items()):
             if row.graph != subject.graph.name or row.covers != subject.covers:
@@ -115,7 +118,13 @@ class SweepDirectory:
                 known.append(schedule)
                 row = costs.point_row(schedule, row.asked_gap, row.time_limit_s, row.schedule)
             else:
-                row = costs.baseline_again(row)
+                schedule = self._read_baseline(subject, row)
+                if schedule is None and row.energy_j is not None:
+                    del self._rows[key]
+                    continue
+                if schedule is not None:
+                    offers.append(Offer(schedule, row.method))
+                row = costs.baseline_again(row, schedule)
             self._rows[key] = row
             if row.answers(self._options.gap, self._options.time_limit_s):
                 answered.add((row.budget, row.method))
@@ -124,6 +133,7 @@ class SweepDirectory:
             graph=subject.graph,
             budgets=[budget for budget in budgets if (budget, SOLVED) not in answered],
             known=known,
+            offers=offers,
             baselines=[(name, b) for name, b in baselines if (b, name) not in answered],
             ram=subject.ram,
         )
@@ -133,15 +143,15 @@ class SweepDirectory:
         costs = self._subjects[event.study.name]
         match event:
             case PointSolved():
-                solved, *others = event.schedules
+                solved, *improved = event.schedules
                 rows = [self._write(costs, solved, self._options.gap, self._options.time_limit_s)]
-                for other in others:
-                    before = self._rows.get((costs.subject.graph.name, other.budget, SOLVED))
-                    if before is not None:  # it could be kept
-                        asked = before.asked_gap, before.time_limit_s
-                        rows.append(self._write(costs, other, *asked))
             case BaselineRun():
-                rows = [costs.baseline_row(event, self._options)]
+                improved = list(event.improved)
+                rows = [self._write_baseline(costs, event)]
+        for other in improved:
+            before = self._rows.get((costs.subject.graph.name, other.budget, SOLVED))
+            if before is not None:  # it could be kept
+                rows.append(self._write(costs, other, before.asked_gap, before.time_limit_s))
         for row in rows:
             self._rows[_key(row)] = row
         self.write_tables()
@@ -188,25 +198,53 @@ class SweepDirectory:
         """
         if row.schedule is None:
             return None
-        try:
-            schedule = read_json(self.path / row.schedule, Schedule)
-            require_true_figures(subject.graph, schedule, row.schedule)
-        except InputError:
+        schedule = self._read_true(subject, row.schedule)
+        if schedule is None or schedule.budget != row.budget:
             return None
         use = None if subject.ram is None else subject.ram.use(schedule)
-        is_usable = schedule.budget == row.budget and (use is None or use.fits)
-        return schedule if is_usable else None
+        return schedule if use is None or use.fits else None
+
+    def _read_baseline(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
+        """Read the schedule of a baseline's row; None if it is missing, wrong or of another budget.
+
+        Its own budget may be larger than that of the row, which the baseline met as a sum of bytes.
+        """
+        schedule = None if row.schedule is None else self._read_true(subject, row.schedule)
+        if schedule is None or not schedule.actions:
+            return None
+        ram_bytes = max(row.ram_bytes, schedule.arena_bytes or 0)
+        is_usable = schedule.budget == row.budget.model_copy(update={"ram_bytes": ram_bytes})
+        return schedule if is_usable and (schedule.peak_bytes or 0) <= row.ram_bytes else None
+
+    def _read_true(self, subject: SweepSubject, path: str) -> Schedule | None:
+        """Read a schedule of a subject's graph; None if it is missing or states a wrong figure."""
+        try:
+            schedule = read_json(self.path / path, Schedule)
+            require_true_figures(subject.graph, schedule, path)
+        except InputError:
+            return None
+        return schedule
 
     def _write(
         self, costs: _Costs, schedule: Schedule, gap: float, time_limit_s: float | None
     ) -> SweepRow:
         subject = costs.subject
-        deadline_s = schedule.budget.deadline_s
-        deadline = "no-deadline" if deadline_s is None else f"{deadline_s!r}s"
-        name = f"{subject.stem}-{schedule.budget.ram_bytes}B-{deadline}"
-        path = Path("schedules") / f"{name}.json"
+        path = Path("schedules") / f"{_name(subject, schedule.budget)}.json"
         write_solved(self.path / path, subject.graph, schedule)
         return costs.point_row(schedule, gap, time_limit_s, str(path))
+
+    def _write_baseline(self, costs: _Costs, run: BaselineRun) -> SweepRow:
+        path = None
+        if run.schedule is not None:
+            path = f"baselines/{_name(costs.subject, run.budget)}-{run.name}.json"
+            write_atomically(self.path / path, dump_json(run.schedule))
+        return costs.baseline_row(run, self._options, path)
+
+
+def _name(subject: SweepSubject, budget: Budget) -> str:
+    """Name of the files about a budget of a subject."""
+    deadline = "no-deadline" if budget.deadline_s is None else f"{budget.deadline_s!r}s"
+    return f"{subject.stem}-{budget.ram_bytes}B-{deadline}"
 
 
 def _key(row: SweepRow) -> tuple[str, Budget, str]:
@@ -250,23 +288,39 @@ class _Costs:
             note="; ".join(schedule.notes) or None,
         )
 
-    def baseline_row(self, run: BaselineRun, options: SolverOptions) -> SweepRow:
-        actions = run.result.actions
+    def baseline_row(self, run: BaselineRun, options: SolverOptions, path: str | None) -> SweepRow:
+        schedule = run.schedule
+        actions = () if schedule is None else schedule.actions
         return self._row(
             run.name,
             run.budget,
-            self._played(actions or (), run.budget),
+            self._played(actions, run.budget),
             status="feasible" if actions else "no_solution",
-            arena_bytes=run.result.arena_bytes,
+            arena_bytes=schedule.arena_bytes if schedule else None,
             fragmentation=run.result.fragmentation,
             asked_gap=options.gap,
             time_limit_s=options.time_limit_s,
+            schedule=path,
             note=run.result.note or None,
         )
 
-    def baseline_again(self, row: SweepRow) -> SweepRow:
-        """A baseline's row, with the values that do not depend on the method made anew."""
-        return row.model_copy(update=self._shared)
+    def baseline_again(self, row: SweepRow, schedule: Schedule | None) -> SweepRow:
+        """A baseline's row, with the values that follow from its schedule made anew."""
+        if schedule is None:
+            return row.model_copy(update=self._shared)
+        played = self._played(schedule.actions, row.budget)
+        return self._row(
+            row.method,
+            row.budget,
+            played,
+            status="feasible",
+            arena_bytes=schedule.arena_bytes,
+            fragmentation=row.fragmentation,
+            asked_gap=row.asked_gap,
+            time_limit_s=row.time_limit_s,
+            schedule=row.schedule,
+            note=row.note,
+        )
 
     def _played(self, actions: Sequence[Action], budget: Budget) -> Replay | None:
         return verify(self.subject.graph, actions, budget) if actions else None

@@ -2,13 +2,14 @@
 
 A schedule is valid under every budget that its RAM and time satisfy, whatever budget it was found
 for. What is proven under one budget holds under others by the rules of
-:mod:`solver.problem.claims`.
+:mod:`solver.problem.claims`. Schedules of other methods serve the points, too, but are no points.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from solver.problem.claims import (
@@ -21,19 +22,15 @@ from solver.problem.claims import (
     proven_of,
 )
 from solver.problem.graph import CostedGraph
-from solver.problem.problem import DEADLINE_ROUNDING
-from solver.problem.schedule import (
-    Action,
-    Budget,
-    Compute,
-    Schedule,
-    SolverRecord,
-)
+from solver.problem.problem import DEADLINE_ROUNDING, Problem
+from solver.problem.schedule import Action, Budget, Compute, Schedule, SolverRecord
 from solver.referee.referee import replay, verify
 
 # Relative difference up to which energies count as equal: they are sums of thousands of doubles.
 _SAME = 1e-9
-_BORROWED = "the schedule found for "
+# Most schedules that a search starts from although they may not be valid for it.
+_MOST_HOPEFUL = 3
+_BORROWED = ("the schedule found for ", "the schedule found by ")
 # Fields that a schedule takes over together with the actions of another.
 _OF_ACTIONS = (
     "actions",
@@ -45,6 +42,17 @@ _OF_ACTIONS = (
     "bytes_written_to_storage",
     "resident_address",
 )
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A schedule with addresses that another method found, for points to use.
+
+    ``by`` is the name of the method.
+    """
+
+    schedule: Schedule
+    by: str
 
 
 class Frontier:
@@ -60,6 +68,7 @@ class Frontier:
         self._claims = Claims()
         self._least_energy_j = math.fsum(op.energy_j for op in graph.ops)
         self._known: dict[Budget, Schedule] = {}
+        self._offers: list[Offer] = []
 
     @property
     def schedules(self) -> Mapping[Budget, Schedule]:
@@ -85,13 +94,28 @@ class Frontier:
             schedule = self._within(asked, schedule)
         for other in self._known.values():
             schedule = self._improved(schedule, other)
-        changed = [schedule]
-        for budget, other in self._known.items():
-            improved = self._improved(other, schedule)
-            if improved is not other and budget != schedule.budget:
+        for offer in self._offers:
+            schedule = self._improved(schedule, offer.schedule, offer.by)
+        others = [other for other in self._improve_by(schedule) if other.budget != schedule.budget]
+        self._known[schedule.budget] = schedule
+        return [schedule, *others]
+
+    def offer(self, offer: Offer) -> list[Schedule]:
+        """Let points use a schedule of another method. Returns those that it improved.
+
+        Raises ``RefereeError`` if it is invalid under a budget that it should satisfy, which is a
+        defect.
+        """
+        self._offers.append(offer)
+        return self._improve_by(offer.schedule, offer.by)
+
+    def _improve_by(self, schedule: Schedule, by: str | None = None) -> list[Schedule]:
+        changed = []
+        for budget, known in self._known.items():
+            improved = self._improved(known, schedule, by)
+            if improved is not known:
                 self._known[budget] = improved
                 changed.append(improved)
-        self._known[schedule.budget] = schedule
         return changed
 
     def _within(self, budget: Budget, schedule: Schedule) -> Schedule:
@@ -115,10 +139,33 @@ class Frontier:
             }
         )
 
-    def start(self, budget: Budget) -> tuple[Action, ...] | None:
-        """Actions of least energy among the schedules known to fit ``budget``."""
+    def starts(self, budget: Budget) -> tuple[tuple[Action, ...], ...]:
+        """Schedules from which a search under ``budget`` starts.
+
+        The first is the best that is known to fit. Some that take less energy follow, cheapest
+        last: they fit as a sum of bytes, and their addresses do not or are late only as long as no
+        transfers run beside ops. Those within the gap of the least energy of any schedule are left
+        out, since a search would end with them at once, whether they get addresses or not.
+        """
         best = self._best_fit(budget)
-        return None if best is None else best.actions
+        overlaps = Problem(self._graph, budget).overlaps
+        hopeful = {
+            schedule.energy_j: schedule.actions
+            for schedule in self._schedules
+            if schedule.energy_j is not None
+            and (schedule.peak_bytes or 0) <= budget.ram_bytes
+            and (overlaps or _is_in_time(schedule, budget))
+            and (best is None or _less(schedule.energy_j, best.energy_j))
+            and not self._is_near_least(schedule)
+        }
+        cheapest = [hopeful[energy_j] for energy_j in sorted(hopeful)[:_MOST_HOPEFUL]]
+        return (*(() if best is None else (best.actions,)), *reversed(cheapest))
+
+    @property
+    def _schedules(self) -> Iterator[Schedule]:
+        """Schedules of all points and of other methods."""
+        yield from self._known.values()
+        yield from (offer.schedule for offer in self._offers)
 
     def without_search(self, budget: Budget) -> Schedule | None:
         """The result for ``budget`` if it follows from other budgets: infeasible, or an optimum.
@@ -140,7 +187,7 @@ class Frontier:
                 **none_of(self._claims, budget, order),
             )
         best = self._best_fit(budget)
-        if best is None or self._is_near_least(best):
+        if best is None or not self._known or self._is_near_least(best):
             return None
         claim = self._claims.of(budget, best.actions)
         nothing = {"status": "no_solution", **covered(claim, order)}
@@ -151,11 +198,14 @@ class Frontier:
         return (schedule.energy_j or 0.0) * (1 - self._gap) <= self._least_energy_j
 
     def _best_fit(self, budget: Budget) -> Schedule | None:
-        fitting = [s for s in self._known.values() if _fits(s, budget)]
+        fitting = [s for s in self._schedules if _fits(s, budget)]
         return min(fitting, key=lambda s: s.energy_j or 0.0, default=None)
 
-    def _improved(self, schedule: Schedule, other: Schedule) -> Schedule:
-        """``schedule`` with the better of the actions and advice of both, and what is proven."""
+    def _improved(self, schedule: Schedule, other: Schedule, by: str | None = None) -> Schedule:
+        """``schedule`` with the better of the actions and advice of both, and what is proven.
+
+        ``by`` is the method that found ``other``, if it is not the one of the points.
+        """
         changes: dict[str, object] = {}
         budget, order = schedule.budget, self._graph.order
         best = schedule
@@ -164,7 +214,8 @@ class Frontier:
             best = other
             changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
-            changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
+            found = "the schedule found " + ("" if by is None else f"by {by} ")
+            changes["notes"] = (*own_notes, f"{found}for {_words(other.budget)}")
             changes |= _without_advice()
         if best.energy_j is not None:
             claims, energy_j = self._claims, best.energy_j
@@ -224,10 +275,14 @@ class Frontier:
 
 
 def _fits(schedule: Schedule, budget: Budget) -> bool:
-    if not schedule.actions or schedule.time_s is None:
+    if not schedule.actions:
         return False
-    fits = _takes_bytes(schedule) <= budget.ram_bytes
-    return fits and schedule.time_s <= _deadline_s(budget) * (1 + DEADLINE_ROUNDING)
+    return _takes_bytes(schedule) <= budget.ram_bytes and _is_in_time(schedule, budget)
+
+
+def _is_in_time(schedule: Schedule, budget: Budget) -> bool:
+    time_s = math.inf if schedule.time_s is None else schedule.time_s
+    return time_s <= _deadline_s(budget) * (1 + DEADLINE_ROUNDING)
 
 
 def _takes_bytes(schedule: Schedule) -> int:

@@ -86,13 +86,12 @@ def solve_with_less_ram(
     }
 
     def find(percent: int, within: Budget, seconds: float | None) -> Schedule:
-        start = frontier.start(within)
         return solve_graph(
             graph,
             within,
             replace(options, time_limit_s=seconds),
             partial(on_progress, percent),
-            starts=() if start is None else (start,),
+            starts=frontier.starts(within),
             with_advice=False,
         )
 

@@ -27,6 +27,8 @@ class SweepRow(StrictModel):
     ``graph_sha256`` is the hash of the costed graph, which distinguishes graphs of the same name.
     ``asked_gap`` and ``time_limit_s`` are the options of the search. ``unconstrained_*`` belong to
     the schedule that keeps everything. ``schedule`` is a path relative to the sweep's directory.
+    ``arena_bytes`` is that of the schedule's addresses. A baseline counts RAM as a sum of bytes, so
+    that its arena may exceed its budget.
     """
 
     graph: str

@@ -1,8 +1,9 @@
 """Sweeps over budgets for one or several graphs, in which each point uses the results of others.
 
-Points of one graph and deadline form a chain, solved in ascending order of RAM, so that each search
-starts with a schedule that is valid for it. If more workers than chains are available, an idle
-worker takes over the upper half of the longest chain.
+Baselines run first: their schedules are starts for the points, and no point is worse than one that
+is valid for it. Points of one graph and deadline form a chain, solved in ascending order of RAM, so
+that each search starts with a schedule that is valid for it. If more workers than chains are
+available, an idle worker takes over the upper half of the longest chain.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from devices.errors import EngineFailed
 from devices.program import stops_put_off
 from solver.baselines.baseline import BaselineResult
 from solver.constructed.greedy import greedy_schedule
@@ -26,22 +28,26 @@ from solver.problem.schedule import Action, Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.shared_ram import SharedRam, solve_in_shared_ram
 from solver.solving.solving import solve_graph
-from solver.sweep.frontier import Frontier
+from solver.sweep.frontier import Frontier, Offer
+
+if TYPE_CHECKING:  # some baselines import large libraries
+    from solver.baselines.scheduled import BaselineSchedules
 
 
 @dataclass(frozen=True)
 class Study:
     """One graph of a sweep.
 
-    ``budgets`` are to be solved, ``known`` are schedules of it from earlier sweeps, and
-    ``baselines`` are names of baselines to run, with their budgets. ``ram`` is that of a board on
-    which schedules share it with records of the firmware.
+    ``budgets`` are to be solved, ``known`` are schedules of it from earlier sweeps, ``offers`` are
+    those of baselines from there, and ``baselines`` are names of baselines to run, with their
+    budgets. ``ram`` is that of a board on which schedules share it with records of the firmware.
     """
 
     name: str
     graph: CostedGraph
     budgets: Sequence[Budget]
     known: Sequence[Schedule] = ()
+    offers: Sequence[Offer] = ()
     baselines: Sequence[tuple[str, Budget]] = ()
     ram: SharedRam | None = None
 
@@ -49,6 +55,11 @@ class Study:
     def things(self) -> int:
         """Number of points and baselines to solve."""
         return len(self.budgets) + len(self.baselines)
+
+    def can_run(self, schedule: Schedule) -> bool:
+        """Whether the board has room for a schedule and the firmware's records of it."""
+        use = None if self.ram is None else self.ram.use(schedule)
+        return use is None or use.fits
 
 
 @dataclass(frozen=True)
@@ -61,12 +72,18 @@ class PointSolved:
 
 @dataclass(frozen=True)
 class BaselineRun:
-    """The result of a baseline under one budget."""
+    """The result of a baseline under one budget.
+
+    ``schedule`` has addresses; its own budget is larger if they take more RAM than the baseline
+    counted. ``improved`` are points of the study that are better with it.
+    """
 
     study: Study
     name: str
     budget: Budget
     result: BaselineResult
+    schedule: Schedule | None = None
+    improved: Sequence[Schedule] = ()
 
 
 Event: TypeAlias = PointSolved | BaselineRun
@@ -78,10 +95,10 @@ def sweep(
     pool: Pool,
     keep: Callable[[Event], None],
 ) -> None:
-    """Solve every point of every study, then run the baselines.
+    """Run the baselines of every study, then solve its points.
 
-    Baselines also run earlier if no point is left for a worker. What has finished is kept also if
-    a search failed or Ctrl-C came meanwhile, which waits until ``keep`` returns.
+    Points are begun while the last baselines run. What has finished is kept also if a search failed
+    or Ctrl-C came meanwhile, which waits until ``keep`` returns.
 
     Args:
         studies: Graphs with their budgets and baselines.
@@ -94,12 +111,17 @@ def sweep(
         EngineFailed: The process of an engine or a worker failed.
         RefereeError: A schedule is invalid, which is a defect.
     """
+    begun = [(study, _frontier(study, options.gap)) for study in studies]
     run = _Sweep(
         options=options,
         pool=pool,
         keep=keep,
-        chains=[chain for study in studies for chain in _chains(study, options.gap)],
-        baselines=deque((study, *each) for study in studies for each in study.baselines),
+        chains=[chain for each in begun for chain in _chains(*each)],
+        baselines=deque(
+            _Baseline(study, frontier, name, budget)
+            for study, frontier in begun
+            for name, budget in study.baselines
+        ),
     )
     try:
         run.solve_all()
@@ -116,9 +138,9 @@ class _Sweep:
     pool: Pool
     keep: Callable[[Event], None]
     chains: list[_Chain]
-    baselines: deque[tuple[Study, str, Budget]]
+    baselines: deque[_Baseline]
     points: dict[Future[tuple[Schedule, ...]], tuple[_Chain, Budget]] = field(default_factory=dict)
-    runs: dict[Future[BaselineResult], tuple[Study, str, Budget]] = field(default_factory=dict)
+    runs: dict[Future[BaselineSchedules], _Baseline] = field(default_factory=dict)
 
     def solve_all(self) -> None:
         while True:
@@ -140,23 +162,22 @@ class _Sweep:
         self._finish()
 
     def _begin_next(self) -> bool:
-        """Begin the next point or baseline. Returns whether one was left."""
+        """Begin the next baseline or point. Returns whether one was left."""
+        if self.baselines:
+            baseline = self.baselines.popleft()
+            self.runs[_submit_baseline(self.pool, baseline, self.options)] = baseline
+            return True
         chain = _idle(self.chains)
-        if chain is not None:
-            budget = chain.budgets.popleft()
-            inferred = chain.frontier.without_search(budget)
-            if inferred is not None:
-                self._keep(PointSolved(chain.study, chain.frontier.add(inferred)))
-                return True
-            chain.busy = True
-            future = _submit_point(self.pool, chain, budget, self.options)
-            self.points[future] = chain, budget
-        elif self.baselines:
-            study, name, budget = self.baselines.popleft()
-            run = _submit_baseline(self.pool, study, name, budget, self.options)
-            self.runs[run] = study, name, budget
-        else:
+        if chain is None:
             return False
+        budget = chain.budgets.popleft()
+        inferred = chain.frontier.without_search(budget)
+        if inferred is not None:
+            self._keep(PointSolved(chain.study, chain.frontier.add(inferred)))
+            return True
+        chain.busy = True
+        future = _submit_point(self.pool, chain, budget, self.options)
+        self.points[future] = chain, budget
         return True
 
     def _done(self) -> list[Future[Any]]:
@@ -175,8 +196,7 @@ class _Sweep:
                     if future in self.points:
                         self._finish_point(future)
                     else:
-                        self.keep(BaselineRun(*self.runs[future], outcome_of(future)))
-                        del self.runs[future]
+                        self._finish_baseline(future)
             except Exception as error:
                 self.points.pop(future, None)
                 self.runs.pop(future, None)
@@ -193,6 +213,20 @@ class _Sweep:
         chain.busy = False
         del self.points[future]
 
+    def _finish_baseline(self, future: Future[BaselineSchedules]) -> None:
+        baseline = self.runs[future]
+        found = outcome_of(future)
+        study, frontier = baseline.study, baseline.frontier
+        improved = [
+            point
+            for schedule in (found.own, found.packed)
+            if schedule is not None and study.can_run(schedule)
+            for point in frontier.offer(Offer(schedule, baseline.name))
+        ]
+        name, budget = baseline.name, baseline.budget
+        self.keep(BaselineRun(study, name, budget, found.result, found.own, improved))
+        del self.runs[future]
+
     def _keep(self, event: Event) -> None:
         with stops_put_off():
             self.keep(event)
@@ -208,14 +242,32 @@ class _Chain:
     busy: bool = False
 
 
-def _chains(study: Study, gap: float) -> Iterator[_Chain]:
+@dataclass(frozen=True)
+class _Baseline:
+    """A baseline to run under a budget of a study, whose frontier gets its schedule."""
+
+    study: Study
+    frontier: Frontier
+    name: str
+    budget: Budget
+
+
+def _frontier(study: Study, gap: float) -> Frontier:
+    """What is known of a study from earlier sweeps."""
+    frontier = Frontier(study.graph, gap)
+    for schedule in study.known:
+        frontier.add(schedule)
+    for offer in study.offers:
+        if study.can_run(offer.schedule):
+            frontier.offer(offer)
+    return frontier
+
+
+def _chains(study: Study, frontier: Frontier) -> Iterator[_Chain]:
     """Chains of a study, longest deadline first.
 
     Its proofs hold for shorter deadlines, and its schedules may be fast enough for them.
     """
-    frontier = Frontier(study.graph, gap)
-    for schedule in study.known:
-        frontier.add(schedule)
 
     def patience_s(budget: Budget) -> float:
         return math.inf if budget.deadline_s is None else budget.deadline_s
@@ -244,8 +296,8 @@ def _idle(chains: list[_Chain]) -> _Chain | None:
 def _submit_point(
     pool: Pool, chain: _Chain, budget: Budget, options: SolverOptions
 ) -> Future[tuple[Schedule, ...]]:
-    study, start = chain.study, chain.frontier.start(budget)
-    return pool.submit(_solve_point, study.graph, budget, options, study.ram, start)
+    study, starts = chain.study, chain.frontier.starts(budget)
+    return pool.submit(_solve_point, study.graph, budget, options, study.ram, starts)
 
 
 def _solve_point(
@@ -253,20 +305,18 @@ def _solve_point(
     budget: Budget,
     options: SolverOptions,
     ram: SharedRam | None,
-    start: tuple[Action, ...] | None,
+    starts: tuple[tuple[Action, ...], ...],
 ) -> tuple[Schedule, ...]:
     """Solve one point, on a worker; the schedules are those of ``solve_in_shared_ram``.
 
     A start within the gap would end the search at once and leave the curve flat. It is therefore
     accompanied by a greedy schedule, which may be better.
     """
-    starts = [] if start is None else [start]
     problem = Problem(graph, budget)
-    if start is not None and (
-        replay(graph, start, budget.covers).energy_j * (1 - options.gap) <= problem.least_energy_j
-    ):
+    energies_j = [replay(graph, start, budget.covers).energy_j for start in starts]
+    if any(energy_j * (1 - options.gap) <= problem.least_energy_j for energy_j in energies_j):
         rival = greedy_schedule(problem)
-        starts += [] if rival is None else [rival]
+        starts = starts if rival is None else (*starts, rival)
 
     def find(within: Budget, seconds: float | None) -> Schedule:
         limited = replace(options, time_limit_s=seconds)
@@ -276,13 +326,18 @@ def _solve_point(
 
 
 def _submit_baseline(
-    pool: Pool, study: Study, name: str, budget: Budget, options: SolverOptions
-) -> Future[BaselineResult]:
+    pool: Pool, baseline: _Baseline, options: SolverOptions
+) -> Future[BaselineSchedules]:
     limit_s = math.inf if options.time_limit_s is None else options.time_limit_s
-    return pool.submit(_run_baseline, name, Problem(study.graph, budget), limit_s)
+    problem = Problem(baseline.study.graph, baseline.budget)
+    return pool.submit(_run_baseline, baseline.name, problem, limit_s)
 
 
-def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult:
-    from solver.baselines.registry import run_baseline  # some baselines import large libraries
+def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineSchedules:
+    """Run a baseline, on a worker. The points do without one whose engine failed."""
+    from solver.baselines.scheduled import BaselineSchedules, schedules_by_baseline
 
-    return run_baseline(name, problem, limit_s)
+    try:
+        return schedules_by_baseline(problem, name, limit_s)
+    except EngineFailed as error:
+        return BaselineSchedules(BaselineResult(None, str(error)))

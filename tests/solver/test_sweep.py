@@ -38,10 +38,10 @@ from solver.problem.schedule import Budget, Schedule, first_executions
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
 from solver.sweep.directory import SweepDirectory, SweepSubject
-from solver.sweep.frontier import Frontier
+from solver.sweep.frontier import Frontier, Offer
 from solver.sweep.grid import budget_grid
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
-from solver.sweep.sweep import Event, PointSolved, Study, sweep
+from solver.sweep.sweep import BaselineRun, Event, PointSolved, Study, sweep
 from tests.support.boards.processes import (
     VARIABLE,
     marked,
@@ -218,6 +218,93 @@ def test_point_is_no_worse_than_tighter_and_proven_no_less_than_roomier_ones(
     }
 
 
+@st.composite
+def searches_and_offers(draw: st.DrawFn) -> tuple[CostedGraph, list[Schedule], list[Offer]]:
+    """Points as of :func:`searches`, and schedules of other methods, whose arenas may be larger."""
+    graph, schedules = draw(searches())
+    offers = []
+    for number in range(draw(st.integers(1, 4))):
+        actions = draw(action_lists(graph))
+        peak_bytes = replay(graph, with_frees(graph, actions)).peak_bytes
+        arena_bytes = peak_bytes + draw(st.integers(0, 4))
+        budget = Budget(ram_bytes=arena_bytes)
+        schedule = found(graph, budget, actions, arena_bytes=arena_bytes)
+        offers.append(Offer(schedule, f"method {number}"))
+    return graph, schedules, offers
+
+
+@given(case=searches_and_offers(), chance=st.randoms(use_true_random=False))
+@examples(60)
+def test_point_is_no_worse_than_any_offer_that_fits_it(
+    case: tuple[CostedGraph, list[Schedule], list[Offer]], chance: Any
+) -> None:
+    graph, schedules, offers = case
+    frontier = Frontier(graph, gap=0.0)
+    things = [*schedules, *offers]
+    chance.shuffle(things)
+    for thing in things:
+        before = dict(frontier.schedules)
+        if isinstance(thing, Offer):
+            changed = frontier.offer(thing)
+        else:
+            first, *changed = frontier.add(thing)
+            assert frontier.schedules[thing.budget] == first
+            before[thing.budget] = first
+        # What has changed is returned, for it must be kept.
+        before.update({point.budget: point for point in changed})
+        assert frontier.schedules == before
+    known = frontier.schedules
+    assert set(known) == {schedule.budget for schedule in schedules}
+    for budget, point in known.items():
+        verify(graph, point.actions, budget)
+        for offer in offers:
+            if fits(offer.schedule, budget):
+                assert energy_of(point) <= energy_of(offer.schedule)
+
+
+@given(case=searches_and_offers(), more=st.integers(0, 4))
+@examples(60)
+def test_a_search_starts_with_the_best_that_fits_and_what_may_be_better(
+    case: tuple[CostedGraph, list[Schedule], list[Offer]], more: int
+) -> None:
+    graph, schedules, offers = case
+    frontier = Frontier(graph, gap=0.0)
+    for schedule in schedules:
+        frontier.add(schedule)
+    for offer in offers:
+        frontier.offer(offer)
+    all_known = [*frontier.schedules.values(), *(offer.schedule for offer in offers)]
+    least_bytes = min(schedule.peak_bytes or 0 for schedule in all_known)
+    budget = Budget(ram_bytes=least_bytes + more)
+    fitting = [energy_of(schedule) for schedule in all_known if fits(schedule, budget)]
+    starts = frontier.starts(budget)
+    energies_j = [verify(graph, start, budget).energy_j for start in starts]
+    if fitting:
+        assert energies_j[0] == min(fitting)
+    # The search ends with one that is within the gap of the sum of all ops, even without addresses.
+    least_j = math.fsum(op.energy_j for op in graph.ops)
+    assert energies_j == sorted(energies_j, reverse=True)
+    better = {
+        energy_of(schedule)
+        for schedule in all_known
+        if (schedule.peak_bytes or 0) <= budget.ram_bytes and energy_of(schedule) > least_j
+    }
+    if better and (not fitting or min(better) < min(fitting)):
+        assert energies_j[-1] == min(better)
+
+
+def fits(schedule: Schedule, budget: Budget) -> bool:
+    assert schedule.time_s is not None
+    in_time = budget.deadline_s is None or schedule.time_s <= budget.deadline_s
+    takes_bytes = max(schedule.peak_bytes or 0, schedule.arena_bytes or 0)
+    return in_time and takes_bytes <= budget.ram_bytes
+
+
+def energy_of(schedule: Schedule) -> float:
+    assert schedule.energy_j is not None
+    return schedule.energy_j
+
+
 def chain_and_actions() -> tuple[CostedGraph, list[Any]]:
     graph = training_chain(4)
     free = [action for action in keep_everything(graph) if action.do != "free"]
@@ -297,7 +384,7 @@ def test_schedule_with_too_large_an_arena_is_not_taken_over() -> None:
     frontier.add(without_actions(graph, tight, status="no_solution"))
     frontier.add(found(graph, roomy, actions, arena_bytes=peak + 1))
     assert frontier.schedules[tight].status == "no_solution"
-    assert frontier.start(tight) is None
+    assert frontier.starts(tight) == ()
     frontier.add(found(graph, roomy, actions, arena_bytes=peak))
     taken = frontier.schedules[tight]
     assert taken.status == "feasible"
@@ -472,7 +559,7 @@ def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGr
     workers = SameProcessExecutor()
     first, second = budget_grid(chain, "70%,90%", "none", "all")
     points = solved(chain, [second, first], workers.pool)
-    assert [start for *_, start in workers.submitted] == [None, points[first].actions]
+    assert [starts for *_, starts in workers.submitted] == [(), (points[first].actions,)]
 
 
 @contextmanager
@@ -621,6 +708,108 @@ def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch
         pytest.raises(EngineFailed, match="a worker ended before its task was finished"),
     ):
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
+
+
+QUICK_BASELINES = (
+    "keep-everything",
+    "page-everything",
+    "chen-sqrt-n",
+    "griewank",
+    "capuchin-like",
+    "dtr",
+    "coop",
+)
+
+
+def nothing_found(
+    graph: CostedGraph, budget: Budget, *_: object, **__: object
+) -> Schedule:  # of any search
+    return without_actions(graph, budget, status="no_solution")
+
+
+def compared(
+    graph: CostedGraph, together: int
+) -> tuple[dict[Budget, Schedule], list[BaselineRun], list[tuple[Any, ...]]]:
+    """Points after a sweep with quick baselines, the runs of these, and what was submitted."""
+    grid = budget_grid(graph, "20%..100%/5", "none,1.1x", "all")
+    patient = grid[-1]
+    baselines = [
+        (name, patient.model_copy(update={"ram_bytes": ram_bytes}))
+        for name in QUICK_BASELINES
+        for ram_bytes in sorted({budget.ram_bytes for budget in grid})
+    ]
+    points: dict[Budget, Schedule] = {}
+    runs: list[BaselineRun] = []
+
+    def keep(event: Event) -> None:
+        if isinstance(event, BaselineRun):
+            runs.append(event)
+            points.update({point.budget: point for point in event.improved})
+        else:
+            points.update({point.budget: point for point in event.schedules})
+
+    workers = SameProcessExecutor(together)
+    sweep([Study(graph.name, graph, grid, baselines=baselines)], EXACT, workers.pool, keep)
+    assert set(points) == set(grid)
+    assert [(run.name, run.budget) for run in runs] == baselines
+    return points, runs, workers.submitted
+
+
+@given(graph=small_graphs())
+@examples(15)
+@pytest.mark.slow
+def test_no_point_is_worse_than_a_baseline_however_bad_the_search_is(graph: CostedGraph) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("solver.sweep.sweep.solve_graph", nothing_found)
+        points, runs, _ = compared(graph, together=1)
+    for budget, point in points.items():
+        if point.actions:
+            verify(graph, point.actions, budget)
+        for run in runs:
+            if run.schedule is not None and fits(run.schedule, budget):
+                assert point.actions
+                assert energy_of(point) <= energy_of(run.schedule)
+        for other, tighter in points.items():
+            if is_roomier(budget, other) and tighter.actions:
+                assert energy_of(point) <= energy_of(tighter)
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_points_start_with_schedules_of_baselines_and_name_those_that_they_take(
+    chain: CostedGraph, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.sweep.sweep.solve_graph", nothing_found)
+    points, runs, submitted = compared(chain, together)
+    tightest = min(
+        (run.schedule for run in runs if run.schedule is not None),
+        key=lambda schedule: (schedule.arena_bytes or 0, energy_of(schedule)),
+    )
+    roomy = [budget for budget in points if fits(tightest, budget)]
+    assert roomy
+    for budget in roomy:
+        assert any(note.startswith("the schedule found ") for note in points[budget].notes)
+    searched = {arguments[1]: arguments[-1] for arguments in submitted if len(arguments) == 5}
+    assert set(searched) <= set(points)
+    if together == 1:  # else some begin while baselines run
+        assert all(searched[budget] for budget in roomy if budget in searched)
+
+
+def test_points_are_solved_although_the_engine_of_a_baseline_failed(
+    chain: CostedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise EngineFailed("the engine has ended")
+
+    monkeypatch.setattr("solver.baselines.scheduled.run_baseline", failing)
+    kept: list[Event] = []
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+    study = Study(chain.name, chain, [budget], baselines=[("dtr", budget)])
+    sweep([study], EXACT, SameProcessExecutor().pool, kept.append)
+    run, point = kept
+    assert isinstance(run, BaselineRun)
+    assert (run.schedule, run.result.note) == (None, "the engine has ended")
+    assert isinstance(point, PointSolved)
+    assert point.schedules[0].status == "optimal"
 
 
 def two_points_at_once(chain: CostedGraph) -> list[Budget]:
@@ -925,6 +1114,34 @@ def test_every_baseline_is_run_once_and_drawn(
     assert kept_j.tolist() == [66.0, 66.0]
     assert cli.main(words) == 0
     assert " of " not in capsys.readouterr().err
+    # One whose schedule is lost runs again.
+    with_schedules = sorted((tmp_path / "out" / "baselines").iterdir())
+    assert len(with_schedules) == rows[rows.method != SOLVED].energy_j.count()
+    with_schedules[0].unlink()
+    assert cli.main(words) == 0
+    assert "1 of 1" in capsys.readouterr().err
+    pd.testing.assert_frame_equal(table(tmp_path / "out"), rows)
+
+
+@pytest.mark.slow
+def test_points_of_a_lax_search_are_no_worse_than_baselines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resumed sweep knows the baselines of the first one."""
+    words = ("sweep", "--graph", str(graph_file(tmp_path, training_chain(12))), "--jobs", "1")
+    words = (*words, "--gap", "0.9", "--time-limit", "1", "--out", str(tmp_path / "out"))
+    for ram_budgets in ("65%,90%", "65%,80%,90%"):
+        grid = ("--ram-budgets", ram_budgets, "--deadlines", "none,1.2x")
+        assert cli.main((*words, *grid)) == 0
+        assert "whose addresses fit the RAM" in capsys.readouterr().out
+        rows = table(tmp_path / "out")
+        baselines = rows[(rows.method != SOLVED) & rows.energy_j.notna()]
+        assert baselines.arena_bytes.notna().all()
+        for point in rows[rows.method == SOLVED].itertuples():
+            deadline_s = math.inf if pd.isna(point.deadline_s) else point.deadline_s
+            fits_it = (baselines.arena_bytes <= point.ram_bytes) & (baselines.time_s <= deadline_s)
+            valid = baselines[fits_it]
+            assert valid.empty or point.energy_j <= valid.energy_j.min()
 
 
 @pytest.mark.parametrize(
