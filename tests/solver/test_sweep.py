@@ -36,6 +36,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.quantities import QuantityError
 from solver.problem.schedule import Budget, Schedule, first_executions
 from solver.referee.referee import replay, verify
+from solver.solving.shared_ram import RamUse
 from solver.solving.solving import solve_graph
 from solver.sweep.directory import SweepDirectory, SweepSubject
 from solver.sweep.frontier import Frontier, Offer
@@ -792,6 +793,37 @@ def test_points_start_with_schedules_of_baselines_and_name_those_that_they_take(
     assert set(searched) <= set(points)
     if together == 1:  # else some begin while baselines run
         assert all(searched[budget] for budget in roomy if budget in searched)
+
+
+class Crowded:
+    """A board whose firmware needs all of the RAM as soon as it runs any schedule."""
+
+    largest_arena_bytes = 0
+
+    def has_room(self, budget: Budget) -> bool:
+        return True
+
+    def use(self, schedule: Schedule) -> RamUse | None:
+        return RamUse(schedule.arena_bytes or 0, 1, 0) if schedule.actions else None
+
+
+@pytest.mark.parametrize(("ram", "status"), [(None, "feasible"), (Crowded(), "no_solution")])
+def test_a_schedule_of_a_baseline_is_used_only_where_the_board_has_room_for_its_records(
+    chain: CostedGraph,
+    ram: Crowded | None,
+    status: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("solver.sweep.sweep.solve_graph", nothing_found)
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+    study = Study(chain.name, chain, [budget], baselines=[("keep-everything", budget)], ram=ram)
+    kept: list[Event] = []
+    sweep([study], EXACT, SameProcessExecutor().pool, kept.append)
+    run, point = kept
+    assert isinstance(run, BaselineRun)
+    assert run.schedule is not None
+    assert isinstance(point, PointSolved)
+    assert point.schedules[0].status == status
 
 
 def test_points_are_solved_although_the_engine_of_a_baseline_failed(
