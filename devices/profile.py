@@ -249,9 +249,9 @@ class AffinePageCost(StrictModel):
 
     ``fit_error`` is the root mean square of the relative residuals over the fitted points
     ``sweep``. ``in_steps`` is a factor for transfers within a training step: that of all that were
-    watched together, and where that of a single one lies. It is absent if none were watched. A step
-    also moves and checks what it transfers, so that the part that grows with the pages takes longer
-    by the share ``growth_in_steps`` there, besides the factor.
+    watched together, and where that of a single one lies. It is absent if none were watched. What a
+    transfer moves and checks is in other caches there, so that the part that grows with the pages
+    takes longer by the share ``growth_in_steps``, besides the factor.
     """
 
     fixed_s: NonNegative
@@ -268,7 +268,7 @@ class AffinePageCost(StrictModel):
         return 1.0 if self.in_steps is None else self.in_steps.median * self.growth(alone_s)
 
     def growth(self, alone_s: float) -> float:
-        """The part of :meth:`factor` that moving and checking add: more for larger transfers."""
+        """The part of :meth:`factor` that the caches add: more for larger transfers."""
         growing = max(0.0, 1.0 - self.fixed_s / alone_s) if alone_s else 0.0
         return 1.0 + self.growth_in_steps * growing
 

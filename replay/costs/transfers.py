@@ -1,10 +1,11 @@
 """Costs of transfers within a training step, from sittings of watched steps.
 
-A step also moves and checks what it transfers. This work grows with the pages, while most of a
-small write is a fixed latency. A transfer of n pages that takes a + b·n by itself takes
-f·(a + (1 + g)·b·n) in a step: g ≥ 0 is that work, and f all else that the step changes. Both are
-fitted to the relative residuals of all watched transfers, with a weak pull of g towards 0
-(:data:`_PULL`): without it, transfers of nearly one size would give any g.
+A transfer also moves and checks its bytes. In a step, these are in other caches than in a loop of
+the transfer alone, which counts for each page, while most of a small write is a fixed latency. A
+transfer of n pages that takes a + b·n by itself takes f·(a + (1 + g)·b·n) in a step: g ≥ 0 is what
+the caches add, and f all else that the step changes. Both are fitted to the relative residuals of
+all watched transfers, with a weak pull of g towards 0 (:data:`_PULL`): without it, transfers of
+nearly one size would give any g.
 
 Many transfers of a step take as long as usual, and a few much longer. A step therefore takes longer
 than the medians of its transfers together. What counts is their mean over the middle half of the

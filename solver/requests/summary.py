@@ -188,9 +188,12 @@ def _longest_needed(problem: Problem) -> str:
     if problem.latest_s is not None and problem.latest_s < ops_s:
         return f"computing every op once takes {si(ops_s, 's')}"
     transfers = f"the transfers that every schedule makes take {si(transfers_s, 's')}"
-    if problem.overlaps:
+    if not problem.overlaps:
+        return f"computing every op once takes {si(ops_s, 's')} and {transfers} more"
+    if problem.latest_s is not None and problem.latest_s < transfers_s:
         return transfers
-    return f"computing every op once takes {si(ops_s, 's')} and {transfers} more"
+    working = f"the processor for {si(problem.graph.share_of_processor * transfers_s, 's')}"
+    return f"computing every op once takes {si(ops_s, 's')}, and {transfers}, {working}"
 
 
 def _layers(graph: CostedGraph) -> tuple[str, str]:

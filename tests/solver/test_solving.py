@@ -510,7 +510,7 @@ def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
     assert schedule.smallest_deadline_s == 7.5
 
 
-def _stored_chain(*, dma: bool = False) -> CostedGraph:
+def _stored_chain(*, dma: bool = False, processor_share: float | None = None) -> CostedGraph:
     """20 ops of 1 s, each of which reads a parameter that a transfer of 2 s brings."""
     count = 20
     made = graph(
@@ -520,21 +520,31 @@ def _stored_chain(*, dma: bool = False) -> CostedGraph:
             *(tensor(f"w{i}", 4, home="storage", page_in=(2.0, 1.0)) for i in range(count)),
         ],
     )
-    return made.model_copy(update={"asynchronous_transfers": dma})
+    return made.model_copy(
+        update={"asynchronous_transfers": dma, "processor_share": processor_share}
+    )
+
+
+_SHARED = (
+    "computing every op once takes 20 s, and the transfers that every schedule makes take 40 s,"
+    " the processor for 30 s, whatever"
+)
 
 
 @pytest.mark.parametrize(
-    ("dma", "instantaneous", "least_s", "said"),
+    ("dma", "share", "instantaneous", "least_s", "said"),
     [
-        (False, False, 60.0, "takes 20 s and the transfers that every schedule makes take 40 s"),
-        (True, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),
-        (False, True, 20.0, "computing every op once takes 20 s, whatever"),
+        (False, None, False, 60.0, "takes 20 s and the transfers that every schedule makes take 40 s"),
+        (True, None, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),
+        (True, 0.75, False, 50.0, _SHARED),
+        (True, 0.25, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),
+        (False, None, True, 20.0, "computing every op once takes 20 s, whatever"),
     ],
 )
 def test_a_deadline_before_ops_and_unavoidable_transfers_is_infeasible_by_sums(
-    dma: bool, instantaneous: bool, least_s: float, said: str
+    dma: bool, share: float | None, instantaneous: bool, least_s: float, said: str
 ) -> None:
-    problem = _stored_chain(dma=dma)
+    problem = _stored_chain(dma=dma, processor_share=share)
     budget = Budget(ram_bytes=1000, deadline_s=least_s - 1, instantaneous_paging=instantaneous)
     late = solve_graph(problem, budget, EXACT, with_advice=False)
     assert (late.status, late.ended_by, late.restrictions) == ("infeasible", "proven", ())
