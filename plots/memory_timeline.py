@@ -160,7 +160,7 @@ def _draw_memory(
         if moment.waited_s:
             times += [moment.start_s - moment.waited_s, moment.start_s]
             levels += [bytes_before / divisor] * 2
-        if not isinstance(moment.action, Free) and not _is_beside(moment):
+        if not isinstance(moment.action, Free) and (moment.time_s or not moment.is_beside_ops):
             times += [moment.start_s, moment.start_s + moment.time_s]
             levels += [moment.bytes_during / divisor] * 2
         bytes_before = moment.bytes_after
@@ -271,11 +271,7 @@ def _lanes(activities: Sequence[_Activity], played: Replay) -> list[_Lane]:
 
 
 def _runs_beside(played: Replay) -> bool:
-    return any(_is_beside(moment) for moment in played.moments)
-
-
-def _is_beside(moment: Moment) -> bool:
-    return isinstance(moment.action, PageIn | PageOut) and moment.action.asynchronous
+    return any(moment.is_beside_ops for moment in played.moments)
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:

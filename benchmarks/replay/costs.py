@@ -15,7 +15,12 @@ from profiler.run.table import TrialTable
 from profiler.run.trials import RunDirectory, Trial
 from profiler.script.windows import OpWindow
 from profiler.statistics import median_interval
-from replay.costs.context import WatchedSitting, step_costs, with_step_costs
+from replay.costs.context import (
+    WatchedSitting,
+    step_costs,
+    with_step_costs,
+    without_step_costs,
+)
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.runs import training_step_of
@@ -92,15 +97,7 @@ class Record:
 
 
 def _by_itself(record: Record) -> DeviceProfile:
-    storage = record.profile.storage
-    if storage is not None:
-        storage = storage.model_copy(
-            update={
-                "read": storage.read.model_copy(update={"in_steps": None}),
-                "write": storage.write.model_copy(update={"in_steps": None}),
-            }
-        )
-    return record.profile.changed(step_costs=(), storage=storage)
+    return without_step_costs(record.profile)
 
 
 def _bootstrapped(record: Record) -> DeviceProfile:

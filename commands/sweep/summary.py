@@ -12,8 +12,8 @@ from solver.sweep.sweep import BaselineRun, PointSolved
 
 _COMPARED = (
     "best baseline: of all schedules of baselines whose addresses fit the RAM and which meet the"
-    " deadline; baselines themselves count RAM as a sum of bytes, as published (DTR and Coop choose"
-    " addresses). Points start with these schedules and those of other points"
+    " deadline; baselines themselves count RAM as a sum of bytes, as published (DTR and Coop as an"
+    " arena of their own). Points start with these schedules and those of other points"
 )
 
 
@@ -99,6 +99,7 @@ def event_line(event: PointSolved | BaselineRun) -> str:
     """Summarise the result of a point or a baseline in a line."""
     if not isinstance(event, PointSolved):
         nothing = "" if event.result.actions else ", no schedule"
+        nothing = f", failed: {event.result.note}" if event.failed else nothing
         return f"{event.study.name}, {size(event.budget.ram_bytes)}: {event.name}{nothing}"
     schedule = event.schedules[0]
     deadline_s = schedule.budget.deadline_s

@@ -181,6 +181,7 @@ def _profile(
                 operations=tuple(spec.key for spec in content.specs),
                 step=None if step is None else step.name,
                 storage=bool(content.transfers),
+                transfers="as replays" if content.transfers else None,
                 min_window_s=options.min_window_s,
                 seed=options.seed,
                 matmul_comparison=board.facts.matmul_comparison,

@@ -145,8 +145,9 @@ class HarnessRun(StrictModel):
 class RunMetadata(StrictModel):
     """What all trials of a run have in common.
 
-    Trials that differ in any of it are not mixed. ``matmul_comparison`` is the comparison that
-    decided on the build when the run began.
+    Trials that differ in any of it are not mixed. ``transfers`` says how transfers are measured, if
+    any are; earlier releases moved aligned memory without checksums, and state nothing.
+    ``matmul_comparison`` is the comparison that decided on the build when the run began.
     """
 
     schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
@@ -156,6 +157,7 @@ class RunMetadata(StrictModel):
     operations: tuple[str, ...]
     step: str | None = None
     storage: bool
+    transfers: Literal["as replays"] | None = None
     min_window_s: float
     seed: Seed
     matmul_comparison: MatmulComparison | None = None
@@ -168,6 +170,7 @@ _MEANINGS = {
     "operations": "for another list of operations",
     "step": "for another training step",
     "storage": "with another choice of measuring storage",
+    "transfers": "with transfers measured in another way, by another release",
     "min_window_s": "with another window length",
     "seed": "with another seed",
 }

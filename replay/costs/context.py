@@ -8,8 +8,9 @@ prediction (:func:`~profiler.statistics.later_intervals`).
 
 The cost of an op in a sitting is the mean over its executions in a step (several where the schedule
 recomputes it), of which the median over the steps: what executions of an op cost must add up to
-their time in a step. Transfers have a law of their own, by size, which steps correct for all
-page-ins, and for all page-outs (:mod:`replay.costs.transfers`).
+their time in a step. What transfers beside an op took of the processor meanwhile does not count:
+schedules count it with the transfers. Transfers have a law of their own, by size, which steps
+correct for all page-ins, and for all page-outs (:mod:`replay.costs.transfers`).
 
 Joules are seconds × the power of the op within the step (:mod:`replay.costs.power`). All ops share
 the factor of this power, and so its error.
@@ -37,7 +38,7 @@ from devices.profile import (
     StepCosts,
 )
 from devices.quantities import NonNegative
-from devices.replay import Counters, MeasuredStep
+from devices.replay import Counters, MeasuredStep, Span
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals
 from replay.costs.power import power_factors, power_in_context, product
@@ -47,6 +48,7 @@ from replay.costs.transfers import (
     processor_share,
     within_steps,
 )
+from replay.reporting.timing import is_asynchronous
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
@@ -90,9 +92,12 @@ class WatchedSitting(StrictModel):
             if isinstance(action.does, Compute):
                 executions.setdefault(action.does.op, []).append(index)
 
+        share = 0.0 if profile.storage is None else profile.storage.share_beside_ops or 0.0
+        own_times_s = [_own_times_s(plan, step, share) for step in steps]
+
         def in_a_step(own: Sequence[int]) -> float:
             return statistics.median(
-                math.fsum(step.spans[index].time_s for index in own) for step in steps
+                math.fsum(times_s[index] for index in own) for times_s in own_times_s
             )
 
         middle = middle_steps(plan, steps)
@@ -130,6 +135,25 @@ class WatchedSitting(StrictModel):
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
         )
+
+
+def _own_times_s(plan: ExecutionPlan, step: MeasuredStep, share: float) -> list[float]:
+    """Seconds of each action without the processor's ``share`` of the transfers beside it."""
+    spans = step.spans[: len(plan.actions)]
+    beside = [
+        span for action, span in zip(plan.actions, spans, strict=True) if is_asynchronous(action)
+    ]
+
+    def beside_s(own: Span) -> float:
+        overlaps_s = (
+            min(own.start_s + own.time_s, each.start_s + each.time_s)
+            - max(own.start_s, each.start_s)
+            for each in beside
+            if each is not own
+        )
+        return math.fsum(overlap_s for overlap_s in overlaps_s if overlap_s > 0)
+
+    return [max(0.0, span.time_s - share * beside_s(span)) for span in spans]
 
 
 def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:

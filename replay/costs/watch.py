@@ -96,7 +96,7 @@ def watch_step(
     ways = ways_to_run(network, profile, pages, progress)
     if not ways:
         raise MeasurementInvalid(
-            f"{description.name}: no schedule of {network.model} was found within"
+            f"{description.name}: no schedule of {network.model} that can run was found within"
             f" {profile.board.usable_bytes} bytes of RAM"
         )
     if pages and may_page_besides(description):

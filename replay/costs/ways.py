@@ -2,6 +2,7 @@
 
 A microcontroller whose RAM the step exceeds runs schedules only. Schedules recompute, and put other
 ops before each op. A Linux board also runs some that page, for what a transfer costs within a step.
+No transfer runs beside an op there.
 """
 
 from __future__ import annotations
@@ -63,11 +64,11 @@ class Way:
     @property
     def can_run(self) -> bool:
         """Whether a plan of it exists: the arena may be too tight for the moves after a step."""
-        from replay.lowering.lowering import LoweringError
+        from replay.lowering.checks import ArenaTooTight
 
         try:
             self.plan(self._workspace_bytes)
-        except LoweringError:
+        except ArenaTooTight:
             return False
         return True
 
@@ -151,14 +152,13 @@ def _with_parameters_in_storage(
     progress: Callable[[str], None],
 ) -> Way | None:
     from networks.models import step_of
-    from solver.costing.costing import cost_graph
 
     if known.step.parameters_in == "storage":
         return None
     step = step_of(network, "storage")
     if step.cost_keys != known.step.cost_keys:  # of tables in storage, other operations read rows
         return None
-    graph = cost_graph(step, profile).graph
+    graph = _costed(step, profile)
     ram_bytes = int(min(_SHARE_THAT_PACKS * _peak_bytes(graph), profile.board.usable_bytes))
     return Way(step, graph, _paging_only(graph, ram_bytes, progress), only_transfers=True)
 
@@ -176,6 +176,17 @@ def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]
 def _may_run(way: Way, most_bytes: int) -> bool:
     """Whether a way that pages can run, and writes at most so many bytes a step."""
     return 0 < way.written_bytes <= most_bytes and way.can_run
+
+
+def _costed(step: TrainingStep, profile: DeviceProfile) -> CostedGraph:
+    """The step with its costs. Its transfers run alone, so that no span has another action's time.
+
+    A transfer beside an op takes the processor from it, and waits for it.
+    """
+    from solver.costing.costing import cost_graph
+
+    graph = cost_graph(step, profile).graph
+    return graph.model_copy(update={"asynchronous_transfers": False, "processor_share": None})
 
 
 def _peak_bytes(graph: CostedGraph) -> int:
@@ -224,12 +235,11 @@ def ways_to_run(
 def _ways_of(
     step: TrainingStep, profile: DeviceProfile, pages: bool, progress: Callable[[str], None]
 ) -> list[Way]:
-    from solver.costing.costing import cost_graph
     from solver.options import SolverOptions
     from solver.problem.schedule import Budget
     from solver.solving.solving import require_uninterrupted, solve_graph
 
-    graph = cost_graph(step, profile).graph
+    graph = _costed(step, profile)
     peak_bytes = _peak_bytes(graph)
     usable_bytes = profile.board.usable_bytes
     ways = []

@@ -21,6 +21,10 @@ class LoweringError(InputError):
     """Error for a schedule that cannot be run; its message is one sentence with the reason."""
 
 
+class ArenaTooTight(LoweringError):
+    """Error for a schedule whose arena has no room for the moves after a step."""
+
+
 def require_runnable(
     step: TrainingStep,
     graph: CostedGraph,

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, Move
-from replay.lowering.checks import LoweringError
+from replay.lowering.checks import ArenaTooTight, LoweringError
 
 # Limit of moves in a plan, so that its table does not outgrow the tensors.
 _MOST_MOVES = 1 << 14
@@ -156,9 +156,9 @@ def _pieces(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Mover]:
             yield Mover(mover.tensor, ArenaRange(start, end - start), start + way)
 
 
-def _too_tight(pending: Sequence[Mover], aside: ArenaRange) -> LoweringError:
+def _too_tight(pending: Sequence[Mover], aside: ArenaRange) -> ArenaTooTight:
     names = ", ".join(mover.tensor for mover in pending)
-    return LoweringError(
+    return ArenaTooTight(
         f"a step ends with {names} at other addresses than the next step begins with, and the"
         f" largest gap of {aside.bytes} free bytes is too small to exchange them",
         remedy="solve with a slightly larger budget",

@@ -11,6 +11,9 @@ from solver.problem.schedule import Action
 from solver.referee.referee import RefereeError, replay, verify
 from solver.time_limit import OutOfTime
 
+TIME_LIMIT_S = 60.0
+"""Seconds of wall time of a baseline for which no limit was stated."""
+
 
 @dataclass(frozen=True)
 class BaselineResult:

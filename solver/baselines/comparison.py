@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from devices.errors import EngineFailed
-from solver.baselines.baseline import BaselineResult
+from solver.baselines.baseline import TIME_LIMIT_S, BaselineResult
 from solver.baselines.registry import BASELINES, run_baseline
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
@@ -18,7 +18,6 @@ from solver.solving.reserve import checks_s
 from solver.time_limit import TimeLimit
 
 # Time limit of each baseline if none is given.
-_TIME_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def compare_with_baselines(
                 continue
             on_begin(name)
             share_s = limit.part(1 / (len(BASELINES) - position)).seconds
-            limit_s = _TIME_LIMIT_S if share_s is None else share_s
+            limit_s = TIME_LIMIT_S if share_s is None else share_s
             try:
                 result = run_baseline(name, problem, limit_s)
             except EngineFailed as error:

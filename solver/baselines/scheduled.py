@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from devices.errors import EngineFailed
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.baseline import BaselineResult
 from solver.baselines.registry import run_baseline
@@ -30,11 +31,13 @@ class BaselineSchedules:
             that arena if it exceeds the budget. None if the method has no schedule.
         packed: A similar schedule within the budget; None if ``own`` is within it, or if none was
             found.
+        failed: Whether the process of an engine failed, as the result's note says.
     """
 
     result: BaselineResult
     own: Schedule | None = None
     packed: Schedule | None = None
+    failed: bool = False
 
 
 def schedule_by_baseline(
@@ -79,10 +82,13 @@ def schedules_by_baseline(problem: Problem, name: str, time_limit_s: float) -> B
         The result and its schedules, which have no bounds.
 
     Raises:
-        As :func:`schedule_by_baseline`.
+        As :func:`schedule_by_baseline`, but for an engine that fails in the method.
     """
     run = _Run(problem, name)
-    result = run_baseline(name, problem, time_limit_s)
+    try:
+        result = run_baseline(name, problem, time_limit_s)
+    except EngineFailed as error:
+        return BaselineSchedules(BaselineResult(None, str(error)), failed=True)
     if result.actions is None:
         return BaselineSchedules(result)
     own = run.own(result, result.actions)

@@ -56,7 +56,8 @@ class DeadlineRows:
                 upper=sum(seconds for _, seconds in self._paging) / self._unit_s,
                 integer=False,
             )
-            idle = 1.0 - problem.graph.share_of_processor
+            self._charged = problem.graph.share_of_processor
+            idle = 1.0 - self._charged
             self._limit_hidden([(column, idle * seconds) for column, seconds in self._paging], 0.0)
             self._limit_hidden(recomputing, self._least_s)
         self._terms: Terms = []

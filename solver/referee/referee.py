@@ -4,10 +4,10 @@ It recomputes energy, time and peak RAM, and shares no code with the formulation
 that leaves the solver has passed the referee.
 
 Time is that of a processor and of one channel to storage. A synchronous transfer occupies both. An
-asynchronous transfer occupies the channel only, and an action that depends on it waits for its end.
-Whether a schedule is valid, and how much RAM it takes, does not depend on durations. Costs are
-those of ops and transfers in isolation: the slowdown of one by the other, since both use the memory
-bus, is not included.
+asynchronous transfer occupies the channel, and the processor for the graph's ``processor_share`` of
+its time; an action that depends on it waits for its end. Whether a schedule is valid, and how much
+RAM it takes, does not depend on durations. Costs are those of ops and transfers in isolation: the
+slowdown of one by the other, since both use the memory bus, is not included.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class SweepDirectory:
 
         Rows of another graph with this name are dropped, and so are points whose schedule is
         missing or states a wrong figure: they are solved again. The rows of all other points are
-        made anew from their schedules. The same goes for baselines.
+        made anew from their schedules. The same goes for baselines that are asked for.
 
         Args:
             subject: The graph.
@@ -119,11 +119,12 @@ class SweepDirectory:
                 row = costs.point_row(schedule, row.asked_gap, row.time_limit_s, row.schedule)
             else:
                 schedule = self._read_baseline(subject, row)
-                if schedule is None and row.energy_j is not None:
+                asked = (row.method, row.budget) in baselines
+                if schedule is None and row.energy_j is not None and asked:
                     del self._rows[key]
                     continue
-                if schedule is not None:
-                    offers.append(Offer(schedule, row.method))
+                packed = self._read_packed(subject, row)
+                offers += [Offer(each, row.method) for each in (schedule, packed) if each]
                 row = costs.baseline_again(row, schedule)
             self._rows[key] = row
             if row.answers(self._options.gap, self._options.time_limit_s):
@@ -147,7 +148,7 @@ class SweepDirectory:
                 rows = [self._write(costs, solved, self._options.gap, self._options.time_limit_s)]
             case BaselineRun():
                 improved = list(event.improved)
-                rows = [self._write_baseline(costs, event)]
+                rows = [] if event.failed else [self._write_baseline(costs, event)]
         for other in improved:
             before = self._rows.get((costs.subject.graph.name, other.budget, SOLVED))
             if before is not None:  # it could be kept
@@ -216,6 +217,12 @@ class SweepDirectory:
         is_usable = schedule.budget == row.budget.model_copy(update={"ram_bytes": ram_bytes})
         return schedule if is_usable and (schedule.peak_bytes or 0) <= row.ram_bytes else None
 
+    def _read_packed(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
+        """Read the schedule like that of a baseline's row within its budget, if there is any."""
+        path = _packed_path(subject, row.budget, row.method)
+        schedule = self._read_true(subject, path) if (self.path / path).exists() else None
+        return schedule if schedule is not None and schedule.budget == row.budget else None
+
     def _read_true(self, subject: SweepSubject, path: str) -> Schedule | None:
         """Read a schedule of a subject's graph; None if it is missing or states a wrong figure."""
         try:
@@ -238,6 +245,9 @@ class SweepDirectory:
         if run.schedule is not None:
             path = f"baselines/{_name(costs.subject, run.budget)}-{run.name}.json"
             write_atomically(self.path / path, dump_json(run.schedule))
+        if run.packed is not None:
+            packed_path = _packed_path(costs.subject, run.budget, run.name)
+            write_atomically(self.path / packed_path, dump_json(run.packed))
         return costs.baseline_row(run, self._options, path)
 
 
@@ -245,6 +255,10 @@ def _name(subject: SweepSubject, budget: Budget) -> str:
     """Name of the files about a budget of a subject."""
     deadline = "no-deadline" if budget.deadline_s is None else f"{budget.deadline_s!r}s"
     return f"{subject.stem}-{budget.ram_bytes}B-{deadline}"
+
+
+def _packed_path(subject: SweepSubject, budget: Budget, method: str) -> str:
+    return f"baselines/{_name(subject, budget)}-{method}-packed.json"
 
 
 def _key(row: SweepRow) -> tuple[str, Budget, str]:

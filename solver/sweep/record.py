@@ -28,7 +28,8 @@ class SweepRow(StrictModel):
     ``asked_gap`` and ``time_limit_s`` are the options of the search. ``unconstrained_*`` belong to
     the schedule that keeps everything. ``schedule`` is a path relative to the sweep's directory.
     ``arena_bytes`` is that of the schedule's addresses. A baseline counts RAM as a sum of bytes, so
-    that its arena may exceed its budget.
+    that its arena may exceed its budget. ``fragmentation`` is that of the arena in which a method
+    itself chose addresses, if it does.
     """
 
     graph: str

@@ -16,9 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from devices.errors import EngineFailed
 from devices.program import stops_put_off
-from solver.baselines.baseline import BaselineResult
+from solver.baselines.baseline import TIME_LIMIT_S, BaselineResult
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.pools import Pool, outcome_of
@@ -75,7 +74,9 @@ class BaselineRun:
     """The result of a baseline under one budget.
 
     ``schedule`` has addresses; its own budget is larger if they take more RAM than the baseline
-    counted. ``improved`` are points of the study that are better with it.
+    counted. ``packed`` is then one like it within the budget, if there is any. ``improved`` are
+    points of the study that are better with them. A run that ``failed`` says nothing about the
+    baseline.
     """
 
     study: Study
@@ -83,6 +84,8 @@ class BaselineRun:
     budget: Budget
     result: BaselineResult
     schedule: Schedule | None = None
+    packed: Schedule | None = None
+    failed: bool = False
     improved: Sequence[Schedule] = ()
 
 
@@ -223,8 +226,17 @@ class _Sweep:
             if schedule is not None and study.can_run(schedule)
             for point in frontier.offer(Offer(schedule, baseline.name))
         ]
-        name, budget = baseline.name, baseline.budget
-        self.keep(BaselineRun(study, name, budget, found.result, found.own, improved))
+        run = BaselineRun(
+            study,
+            baseline.name,
+            baseline.budget,
+            found.result,
+            found.own,
+            found.packed,
+            found.failed,
+            improved,
+        )
+        self.keep(run)
         del self.runs[future]
 
     def _keep(self, event: Event) -> None:
@@ -328,16 +340,13 @@ def _solve_point(
 def _submit_baseline(
     pool: Pool, baseline: _Baseline, options: SolverOptions
 ) -> Future[BaselineSchedules]:
-    limit_s = math.inf if options.time_limit_s is None else options.time_limit_s
+    limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
     problem = Problem(baseline.study.graph, baseline.budget)
     return pool.submit(_run_baseline, baseline.name, problem, limit_s)
 
 
 def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineSchedules:
-    """Run a baseline, on a worker. The points do without one whose engine failed."""
-    from solver.baselines.scheduled import BaselineSchedules, schedules_by_baseline
+    """Run a baseline, on a worker."""
+    from solver.baselines.scheduled import schedules_by_baseline
 
-    try:
-        return schedules_by_baseline(problem, name, limit_s)
-    except EngineFailed as error:
-        return BaselineSchedules(BaselineResult(None, str(error)))
+    return schedules_by_baseline(problem, name, limit_s)

@@ -534,7 +534,13 @@ _SHARED = (
 @pytest.mark.parametrize(
     ("dma", "share", "instantaneous", "least_s", "said"),
     [
-        (False, None, False, 60.0, "takes 20 s and the transfers that every schedule makes take 40 s"),
+        (
+            False,
+            None,
+            False,
+            60.0,
+            "takes 20 s and the transfers that every schedule makes take 40 s",
+        ),
         (True, None, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),
         (True, 0.75, False, 50.0, _SHARED),
         (True, 0.25, False, 40.0, "the transfers that every schedule makes take 40 s, whatever"),

@@ -22,17 +22,20 @@ from hypothesis import strategies as st
 
 import cli
 from benchmarks.claims.oracle import Oracle
+from commands.sweep.summary import event_line
 from devices.documents.document import DocumentError, read_json
 from devices.errors import EngineFailed
 from devices.program import STOPS
 from plots.tradeoff import tradeoff
 from solver.baselines.registry import BASELINES
+from solver.baselines.scheduled import schedules_by_baseline
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.pools import Pool, PoolError, cluster_pool, lasting_pools, local_pool
 from solver.problem.claims import GIVEN_ORDER, OWN_ORDER
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
 from solver.problem.quantities import QuantityError
 from solver.problem.schedule import Budget, Schedule, first_executions
 from solver.referee.referee import replay, verify
@@ -840,6 +843,7 @@ def test_points_are_solved_although_the_engine_of_a_baseline_failed(
     run, point = kept
     assert isinstance(run, BaselineRun)
     assert (run.schedule, run.result.note) == (None, "the engine has ended")
+    assert event_line(run).endswith("dtr, failed: the engine has ended")
     assert isinstance(point, PointSolved)
     assert point.schedules[0].status == "optimal"
 
@@ -911,6 +915,58 @@ def kept(
     study = directory.study(SweepSubject(graph, "all"), grid, [])
     sweep([study], options, workers.pool, directory.keep)
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
+
+
+def test_a_baseline_whose_engine_failed_runs_again(
+    tmp_path: Path, chain: CostedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise EngineFailed("the engine has ended")
+
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+
+    def left_after_a_sweep() -> int:
+        directory = SweepDirectory(tmp_path, EXACT)
+        study = directory.study(SweepSubject(chain, "all"), [], [("keep-everything", budget)])
+        sweep([study], EXACT, SameProcessExecutor().pool, directory.keep)
+        return len(study.baselines)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("solver.baselines.scheduled.run_baseline", failing)
+        assert left_after_a_sweep() == 1
+    assert [left_after_a_sweep() for _ in range(2)] == [1, 0]
+
+
+def test_a_resumed_sweep_offers_schedules_like_those_of_baselines(
+    tmp_path: Path, chain: CostedGraph
+) -> None:
+    """They are kept beside those that take more RAM with addresses than the baselines counted."""
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+    directory = SweepDirectory(tmp_path, EXACT)
+    study = directory.study(SweepSubject(chain, "all"), [], [("keep-everything", budget)])
+    found = schedules_by_baseline(Problem(chain, budget), "keep-everything", 1.0)
+    assert found.own is not None
+    larger = budget.model_copy(update={"ram_bytes": budget.ram_bytes + 8})
+    own = found.own.model_copy(update={"budget": larger})
+    run = BaselineRun(study, "keep-everything", budget, found.result, own, packed=found.own)
+    directory.keep(run)
+    again = SweepDirectory(tmp_path, EXACT).study(SweepSubject(chain, "all"), [budget], [])
+    offered = [(offer.schedule.budget, offer.schedule.actions) for offer in again.offers]
+    assert (budget, found.own.actions) in offered
+
+
+def test_baselines_of_earlier_releases_stay_where_they_are_not_asked_for(tmp_path: Path) -> None:
+    graph, budget = two_layers(), Budget(ram_bytes=30)
+    kept(tmp_path, graph, "120%")
+    (known,) = read_json(tmp_path / "sweep.json", SweepRecord).points
+    sha256 = known.graph_sha256
+    row = row_of(graph=graph.name, graph_sha256=sha256, method="dtr", ram_bytes=30, energy_j=1.0)
+    write_json(tmp_path / "sweep.json", SweepRecord(points=(row,)))
+    for asked in ([], [("dtr", budget)]):
+        directory = SweepDirectory(tmp_path, SolverOptions(gap=0.01))
+        study = directory.study(SweepSubject(graph, "all"), [], asked)
+        assert list(study.baselines) == asked
+        assert len(directory.record.points) == 1 - len(asked)
 
 
 def test_a_point_is_kept_although_one_that_it_improves_could_not_be(

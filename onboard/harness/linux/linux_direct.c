@@ -104,7 +104,13 @@ bool jw_direct_open(jw_direct_file *file, int buffered, size_t page_bytes) {
     *file = (jw_direct_file){
         .buffered = buffered, .is_direct = true, .page_bytes = page_bytes, .bounce = bounce};
     file->direct = jw_open_direct(buffered, O_RDWR, &file->is_direct);
+    if (file->direct < 0) {
+        return false;
+    }
     file->direct_synced = jw_open_direct(buffered, O_WRONLY | O_DSYNC, &file->is_direct);
+    if (file->direct_synced < 0) {
+        return false;
+    }
     file->alignment = file->is_direct ? jw_direct_alignment(buffered) : 1;
-    return file->direct >= 0 && file->direct_synced >= 0;
+    return true;
 }

@@ -314,6 +314,10 @@ METADATA: dict[str, Any] = {
             "another kernel library or compiler (kernels_sha256: 0 before, 1 now)",
         ),
         ({"operations": (SMALL.key, LARGE.key)}, "another list of operations (1 of them differ)"),
+        (
+            {"transfers": "as replays"},
+            "measured in another way, by another release (None before, as replays now)",
+        ),
         ({"step": "tiny"}, "another training step (None before, tiny now)"),
     ],
 )

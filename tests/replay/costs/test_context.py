@@ -231,6 +231,29 @@ def test_a_sitting_knows_the_processors_time_for_the_transfers_of_a_step() -> No
     assert processor_s(plan("f"), counters) is None
 
 
+@settings(derandomize=True)
+@given(TIMES, st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_what_a_transfer_beside_an_op_takes_of_the_processor_is_no_time_of_the_op(
+    op_s: float, share: float, begins: float
+) -> None:
+    """The op f runs while the page-in of a, which begins with it, is under way."""
+    profile = made_up_profile([RELU])
+    assert profile.storage is not None
+    shared = profile.storage.model_copy(update={"dma": True, "processor_share": share})
+    page_in = PageIn("a", ArenaRange(0, 8192), slot=0, of="this step", asynchronous=True)
+    beside = replace(
+        plan("f", "g"),
+        actions=(Action(page_in, schedule_index=0), *plan("f", "g").actions),
+    )
+    transfer_s = op_s * begins
+    spans = (Span(0.0, transfer_s), Span(0.0, op_s), Span(op_s, 1.0))
+    steps = [MeasuredStep(op_s + 1.0, None, spans)] * 3
+    changed = profile.changed(storage=shared)
+    found = WatchedSitting.of(beside, steps, PAGED, changed, "chain").op_s
+    assert found["f"] == pytest.approx(op_s - share * transfer_s, abs=1e-12)
+    assert found["g"] == pytest.approx(1.0)
+
+
 def test_the_interval_of_transfers_holds_single_ones() -> None:
     """A step's transfers take 1.2 times as long in all, single ones 1 to 2 times."""
     factors = [1.0, 1.1, 1.2, 1.5, 2.0]

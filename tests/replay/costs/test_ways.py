@@ -16,7 +16,7 @@ from replay.costs.context import WatchedSitting
 from replay.costs.kept_sittings import KeptSittings
 from replay.costs.watch import watch_step
 from replay.costs.ways import Way, ways_that_page, ways_to_run
-from replay.lowering.checks import LoweringError
+from replay.lowering.checks import ArenaTooTight
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.solving import solving
 from tests.support.boards.measuring import describe
@@ -81,12 +81,27 @@ def test_a_schedule_whose_arena_is_too_tight_to_run_is_not_watched(
     """Not every arena has room for the moves after a step; a profile does without this schedule."""
 
     def too_tight(*_: object) -> None:
-        raise LoweringError("the largest gap of 0 free bytes is too small to exchange them")
+        raise ArenaTooTight("the largest gap of 0 free bytes is too small to exchange them")
 
     monkeypatch.setattr("replay.lowering.lowering.lower", too_tight)
     (only,) = ways_to_run(DIGITS, load_published("m4"), True, quiet)
     assert only.schedule is None
     assert list(ways_that_page(DIGITS, load_published("m4"), [only], 1 << 30, quiet)) == []
+
+
+@pytest.mark.slow
+def test_no_transfer_is_watched_beside_an_op() -> None:
+    """Its span has waits for the processor, and those of ops have what it took of them."""
+    profile = load_published("m4")
+    assert profile.storage is not None
+    storage = profile.storage.model_copy(update={"dma": True})
+    with_dma = profile.changed(storage=storage)
+    ways = ways_to_run(DIGITS, with_dma, True, quiet)
+    ways += ways_that_page(DIGITS, with_dma, ways, 1 << 30, quiet)
+    actions = [action for each in ways if each.schedule for action in each.schedule.actions]
+    transfers = [each for each in actions if isinstance(each, PageIn | PageOut)]
+    assert transfers
+    assert not any(each.asynchronous for each in transfers)
 
 
 @pytest.mark.slow
