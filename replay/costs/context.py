@@ -38,7 +38,7 @@ from devices.profile import (
     StepCosts,
 )
 from devices.quantities import NonNegative
-from devices.replay import Counters, MeasuredStep, Span
+from devices.replay import Counters, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals
 from replay.costs.power import power_factors, power_in_context, product
@@ -47,8 +47,8 @@ from replay.costs.transfers import (
     middle_steps,
     processor_share,
     within_steps,
+    without_transfers_beside,
 )
-from replay.reporting.timing import is_asynchronous
 from replay.running.measured import ReplayRecord
 from solver.problem.graph import CostedGraph
 
@@ -93,11 +93,11 @@ class WatchedSitting(StrictModel):
                 executions.setdefault(action.does.op, []).append(index)
 
         share = 0.0 if profile.storage is None else profile.storage.share_beside_ops or 0.0
-        own_times_s = [_own_times_s(plan, step, share) for step in steps]
+        undelayed = [without_transfers_beside(plan, step, share) for step in steps]
 
         def in_a_step(own: Sequence[int]) -> float:
             return statistics.median(
-                math.fsum(times_s[index] for index in own) for times_s in own_times_s
+                math.fsum(step.spans[index].time_s for index in own) for step in undelayed
             )
 
         middle = middle_steps(plan, steps)
@@ -135,25 +135,6 @@ class WatchedSitting(StrictModel):
             ),
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
         )
-
-
-def _own_times_s(plan: ExecutionPlan, step: MeasuredStep, share: float) -> list[float]:
-    """Seconds of each action without the processor's ``share`` of the transfers beside it."""
-    spans = step.spans[: len(plan.actions)]
-    beside = [
-        span for action, span in zip(plan.actions, spans, strict=True) if is_asynchronous(action)
-    ]
-
-    def beside_s(own: Span) -> float:
-        overlaps_s = (
-            min(own.start_s + own.time_s, each.start_s + each.time_s)
-            - max(own.start_s, each.start_s)
-            for each in beside
-            if each is not own
-        )
-        return math.fsum(overlap_s for overlap_s in overlaps_s if overlap_s > 0)
-
-    return [max(0.0, span.time_s - share * beside_s(span)) for span in spans]
 
 
 def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:

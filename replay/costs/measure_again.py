@@ -17,6 +17,7 @@ from replay.costs.refine import (
     refine_profile,
     require_same_board,
 )
+from replay.costs.transfers import without_transfers_beside
 from replay.costs.watch import run_watched
 from replay.directory import GRAPH, StoredRun
 from replay.reporting.timing import ScheduledActions
@@ -96,10 +97,12 @@ def measure_again(
         scheduled = ScheduledActions.of(session.plans[0], expected)
         executions = Executions.of(scheduled, expected, chosen)
         step_s = run.report.time_s.measured.median
+        share = run.graph.share_of_processor
         seeds = itertools.count(_FIRST_SEED)
 
         def run_steps(count: int) -> Sequence[MeasuredStep]:
-            return run_watched(session, 0, step, count, next(seeds), step_s).quiet_steps
+            quiet = run_watched(session, 0, step, count, next(seeds), step_s).quiet_steps
+            return [without_transfers_beside(session.plans[0], each, share) for each in quiet]
 
         steps = measure_in_context(run_steps, executions, on_progress)
     provenance = Provenance(

@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import AffinePageCost, Interval, Sitting, StorageCosts
-from devices.replay import MeasuredStep
+from devices.replay import MeasuredStep, Span
 from profiler.statistics import later_intervals
+from replay.reporting.timing import is_asynchronous
 
 _PULL = 0.3
 """Weight of g = 0 relative to that of one transfer: the ratio of a transfer's usual relative
@@ -49,6 +51,33 @@ def middle_steps(plan: ExecutionPlan, steps: Sequence[MeasuredStep]) -> Sequence
     )
     aside = len(by_time) // 4
     return by_time[aside : len(by_time) - aside]
+
+
+def without_transfers_beside(plan: ExecutionPlan, step: MeasuredStep, share: float) -> MeasuredStep:
+    """The watched step with spans as if no transfer had run beside an action.
+
+    A transfer beside an op interrupts it, on the same processor, for ``share`` of the time that
+    both take together. Schedules count this time with the transfers.
+    """
+    beside = [
+        span
+        for action, span in zip(plan.actions, step.spans, strict=False)
+        if is_asynchronous(action)
+    ]
+
+    def alone(own: Span) -> Span:
+        overlaps_s = (
+            min(own.start_s + own.time_s, each.start_s + each.time_s)
+            - max(own.start_s, each.start_s)
+            for each in beside
+            if each is not own
+        )
+        delayed_s = share * math.fsum(overlap_s for overlap_s in overlaps_s if overlap_s > 0)
+        return Span(own.start_s, max(0.0, own.time_s - delayed_s))
+
+    if not beside or not share:
+        return step
+    return replace(step, spans=tuple(map(alone, step.spans)))
 
 
 def within_steps(law: AffinePageCost, transfers: Sequence[tuple[float, float]]) -> AffinePageCost:
