@@ -12,8 +12,8 @@ uint64_t jw_clock_ns(void);
  * preempt it. */
 uint64_t jw_running_ns(void);
 
-/* Processor time of the calling thread, which may be another one, in nanoseconds; the clock itself
- * where nothing can preempt it. */
+/* Processor time of the calling thread, measuring or not, in nanoseconds; the clock itself where
+ * nothing can preempt it. */
 uint64_t jw_working_ns(void);
 
 /* Current frequency of the measuring processor in kHz; 0 if the platform reports none. */

@@ -61,7 +61,7 @@ class Apt:
         ]
 
     def has(self, package: str) -> bool:
-        """Whether the sources have a package in a version, as ``NAME=VERSION``."""
+        """Whether apt's sources have ``package``, which is ``NAME=VERSION``."""
         name, _, version = package.partition("=")
         rows = self._run("apt-cache", "madison", name).splitlines()
         return version in {row.split("|")[1].strip() for row in rows}

@@ -63,7 +63,7 @@ class Way:
 
     @property
     def can_run(self) -> bool:
-        """Whether a plan of it exists: the arena may be too tight for the moves after a step."""
+        """Whether a board can run it: its arena may have no room for the moves after a step."""
         from replay.lowering.checks import ArenaTooTight
 
         try:
@@ -174,14 +174,15 @@ def _one_that_pages(known: Way, most_bytes: int, progress: Callable[[str], None]
 
 
 def _may_run(way: Way, most_bytes: int) -> bool:
-    """Whether a way that pages can run, and writes at most so many bytes a step."""
+    """Whether a way pages, writes at most ``most_bytes`` a step, and can run."""
     return 0 < way.written_bytes <= most_bytes and way.can_run
 
 
 def _costed(step: TrainingStep, profile: DeviceProfile) -> CostedGraph:
-    """The step with its costs. Its transfers run alone, so that no span has another action's time.
+    """The costed graph of a step whose transfers run alone.
 
-    A transfer beside an op takes the processor from it, and waits for it.
+    Beside an op, a transfer would take the processor from it, and wait for it: the spans of both
+    would have time of the other.
     """
     from solver.costing.costing import cost_graph
 

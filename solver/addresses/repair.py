@@ -116,7 +116,7 @@ class _Candidate:
 
 
 def _is_late(problem: Problem, actions: tuple[Action, ...]) -> bool:
-    """Whether a schedule misses the deadline.
+    """Whether an otherwise valid schedule misses the deadline.
 
     Raises :class:`RefereeError` if it is not valid for another reason.
     """

@@ -82,7 +82,7 @@ class Moment:
 
     @property
     def is_beside_ops(self) -> bool:
-        """Whether it is a transfer that runs beside the actions after it."""
+        """Whether this is a transfer that runs beside ops."""
         return isinstance(self.action, PageIn | PageOut) and self.action.asynchronous
 
     @property

@@ -16,8 +16,8 @@ Why it is exact:
   than those of another label of the same state can be dropped.
 - Labels leave the queue in the order of their value plus a lower bound on what is left, which
   depends on the state alone. The first label that completes the step is therefore optimal.
-- With DMA all transfers are asynchronous: a synchronous one takes the processor to its end, and an
-  asynchronous one for a share of its time, so that no clock ends earlier.
+- With DMA all transfers are asynchronous. A synchronous one takes the processor to its end, and not
+  for a share of its time only: no clock would be earlier with it.
 
 The number of labels grows exponentially with the graph. The search gives up after a number of them;
 it is meant for graphs of up to about a dozen ops, where other bounds leave a gap.

@@ -56,7 +56,7 @@ class Study:
         return len(self.budgets) + len(self.baselines)
 
     def can_run(self, schedule: Schedule) -> bool:
-        """Whether the board has room for a schedule and the firmware's records of it."""
+        """Whether the board's RAM holds a schedule and what the firmware records of it."""
         use = None if self.ram is None else self.ram.use(schedule)
         return use is None or use.fits
 
@@ -265,7 +265,7 @@ class _Baseline:
 
 
 def _frontier(study: Study, gap: float) -> Frontier:
-    """What is known of a study from earlier sweeps."""
+    """The frontier of a study, with the schedules of earlier sweeps."""
     frontier = Frontier(study.graph, gap)
     for schedule in study.known:
         frontier.add(schedule)

@@ -27,6 +27,7 @@ from devices.documents.document import DocumentError, read_json
 from devices.errors import EngineFailed
 from devices.program import STOPS
 from plots.tradeoff import tradeoff
+from solver.baselines.baseline import TIME_LIMIT_S
 from solver.baselines.registry import BASELINES
 from solver.baselines.scheduled import schedules_by_baseline
 from solver.constructed import keep_everything
@@ -827,6 +828,20 @@ def test_a_schedule_of_a_baseline_is_used_only_where_the_board_has_room_for_its_
     assert run.schedule is not None
     assert isinstance(point, PointSolved)
     assert point.schedules[0].status == status
+
+
+@pytest.mark.parametrize(("asked_s", "limit_s"), [(None, TIME_LIMIT_S), (2.0, 2.0)])
+def test_a_baseline_never_searches_without_a_limit_of_time(
+    chain: CostedGraph, asked_s: float | None, limit_s: float
+) -> None:
+    """Points wait for baselines."""
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+    study = Study(chain.name, chain, [], baselines=[("keep-everything", budget)])
+    workers = SameProcessExecutor()
+    options = SolverOptions(gap=0.0, time_limit_s=asked_s)
+    sweep([study], options, workers.pool, lambda _event: None)
+    ((*_, given_s),) = workers.submitted
+    assert given_s == limit_s
 
 
 def test_points_are_solved_although_the_engine_of_a_baseline_failed(

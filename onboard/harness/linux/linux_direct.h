@@ -1,5 +1,5 @@
 /* Transfers between a file and memory at any address: those of replays, and those that are profiled,
- * so that both cost the same. */
+ * which are therefore made alike. */
 #ifndef JW_LINUX_DIRECT_H
 #define JW_LINUX_DIRECT_H
 
@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Of a buffer that most tensors pass through, since O_DIRECT refuses their addresses. */
 #define JW_BOUNCE_BYTES ((size_t)256 << 10)
 
 typedef struct {
@@ -16,8 +17,7 @@ typedef struct {
     bool is_direct;    /* false: the file system refuses O_DIRECT */
     size_t page_bytes;
     size_t alignment; /* of memory for direct transfers */
-    unsigned char
-        *bounce; /* JW_BOUNCE_BYTES, since O_DIRECT refuses the addresses of most tensors */
+    unsigned char *bounce;
     char sentence[160];
 } jw_direct_file;
 

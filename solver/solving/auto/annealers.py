@@ -123,7 +123,8 @@ class Annealers:
         """Share of the transfers' time that annealing counts against a deadline.
 
         It is an estimate where transfers run beside ops: how much of them can be hidden is known
-        only after a schedule is found. The processor's share cannot; of the rest, half may be.
+        only after a schedule is found. The processor's share cannot be hidden; of the rest, half is
+        taken to be.
         """
         problem = self._task.problem
         return (1.0 + problem.graph.share_of_processor) / 2 if problem.overlaps else 1.0
