@@ -162,7 +162,8 @@ class PlaceCost(StrictModel):
     ``op`` is the op's name and ``key`` that of its operation. ``sittings_s`` has the seconds of one
     execution in each sitting that counts for ops: the mean over the op's executions in a step, of
     which the median over the steps. ``time_s`` is their median; its interval holds what one later
-    sitting finds.
+    sitting finds. ``lost`` is the share of the bytes of its operands that have left the caches
+    since their last use, as their reuse distances say; absent in earlier releases.
     """
 
     op: Label
@@ -170,6 +171,7 @@ class PlaceCost(StrictModel):
     time_s: Interval
     energy_j: Interval | None = None
     sittings_s: tuple[NonNegative, ...]
+    lost: Fraction | None = None
 
 
 class Sitting(StrictModel):

@@ -26,6 +26,7 @@ from networks.training.step import TrainingStep
 from solver.costing.costing import cost_graph
 from solver.costing.law import NUGGETS, SHAPES, LawShape
 from solver.costing.model import CostModel
+from solver.costing.residency import lost_shares
 from solver.costing.terms import common_terms, few_terms, terms
 
 _TEXT = """
@@ -185,13 +186,14 @@ def _judge(
     score: _Score, profile: DeviceProfile, model: CostModel, network: _Network, is_chosen: bool
 ) -> None:
     total_s, predicted_s = 0.0, 0.0
-    found: dict[OpSpec, Interval] = {}
-    for op in network.step.ops:
-        spec = op.spec.costed_as
-        is_new = spec not in found
+    found: dict[tuple[OpSpec, float], Interval] = {}
+    lost = lost_shares(network.step, profile.board.last_level_cache_bytes)
+    for op, share in zip(network.step.ops, lost, strict=True):
+        key = op.spec.costed_as, share
+        is_new = key not in found
         if is_new:
-            found[spec] = model.predict(spec).time_s
-        time_s, measured_s = found[spec], network.measured_s[op.name]
+            found[key] = model.predict(*key).time_s
+        time_s, measured_s = found[key], network.measured_s[op.name]
         predicted_s += time_s.median
         total_s += measured_s
         if is_new or network.is_watched:

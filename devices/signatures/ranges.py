@@ -2,7 +2,8 @@
 
 A draw has a size of its own, from the smallest layer to the largest: all sizes of an operation are
 drawn log-uniformly from the same share of their ranges. Channels and features are mostly multiples
-of eight, as in networks that people publish.
+of eight, sides of images mostly those of a usual image, halved a few times, and batches mostly
+powers of two, as in networks that people publish: kernels are faster where no vector is left over.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import TypeVar
 from devices.signatures import SIGNATURES
 
 _Value = TypeVar("_Value")
+
+# Sides of images from 28 to 224, halved until a few pixels are left.
+_SIDES = (2, 3, 4, 5, 6, 7, 8, 12, 14, 16, 24, 28, 32, 48, 56, 64, 96, 112, 128, 192, 224)
 
 # Of the range that a draw's size leaves, on a logarithmic scale, each size takes at least this.
 _LEAST_SHARE = 0.25
@@ -42,10 +46,14 @@ class _Draw:
 
     def side(self) -> int:
         """Side of an image."""
-        return self.size(2, 224)
+        found = self.size(2, 224)
+        if self.chance(0.3):
+            return found
+        return min(_SIDES, key=lambda side: abs(math.log(side / found)))
 
     def batch(self) -> int:
-        return self.size(1, 32)
+        found = self.size(1, 32)
+        return found if self.chance(0.3) else 1 << round(math.log2(found))
 
     def of(self, *values: _Value) -> _Value:
         return self._random.choice(values)

@@ -152,6 +152,7 @@ def step_costs(
     sittings: Sequence[WatchedSitting],
     before: StepCosts | None = None,
     packed: tuple[PackedTensor, ...] = (),
+    lost: Mapping[str, float] | None = None,
 ) -> StepCosts:
     """Costs of the ops of a step in their places.
 
@@ -162,11 +163,16 @@ def step_costs(
         sittings: the sittings; each that counts for ops executed every op.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
+        lost: share of the bytes of each op's operands that have left the caches; else those of
+            ``before`` remain.
     """
-    earlier = {} if before is None else {place.op: place.sittings_s for place in before.places}
+    earlier = {} if before is None else {place.op: place for place in before.places}
     of_ops = [sitting.op_s for sitting in sittings if not sitting.record.only_transfers]
     ops = [op for op in keys if all(op in own for own in of_ops)] if of_ops else []
-    values = [[*earlier.get(op, ()), *(own[op] for own in of_ops)] for op in ops]
+    values = [
+        [*(earlier[op].sittings_s if op in earlier else ()), *(own[op] for own in of_ops)]
+        for op in ops
+    ]
     operations = {operation.op: operation for operation in profile.operations}
     records = (*(() if before is None else before.sittings), *(each.record for each in sittings))
     factors = [each.power_factor for each in records if each.power_factor is not None]
@@ -187,6 +193,7 @@ def step_costs(
                 time_s=time_s,
                 energy_j=None if power_w is None else product(time_s, power_w),
                 sittings_s=tuple(own),
+                lost=lost[op] if lost else earlier[op].lost if op in earlier else None,
             )
         )
     correlation = _correlation(values, 0.0 if before is None else before.correlation)

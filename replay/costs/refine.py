@@ -182,11 +182,14 @@ def refinable(
             measured or refined since.
     """
     measured = {operation.op for operation in profile.operations}
-    used = _costs_in_use(profile, [key for key in keys if key in measured])
+    known = [key for key in keys if key in measured]
+    used, lost = _costs_in_use(profile, known), _costs_in_use(profile, known, lost=1.0)
     for key, cost in used.items():
         now_s = cost.time_s.median
         in_places_s = [place.time_s.median for place in profile.place.values() if place.key == key]
-        known_s = (now_s, *in_places_s)
+        # One that is carried over into a step depends on what the caches lose there.
+        most_s = max(now_s, lost[key].time_s.median)
+        known_s = (min(max(now_s, costs_s[key]), most_s), *in_places_s)
         if not any(math.isclose(each_s, costs_s[key], rel_tol=_SAME) for each_s in known_s):
             raise DocumentError(
                 f"{source}: {key} takes {costs_s[key]:.6g} s in the run's graph, but {now_s:.6g} s"
@@ -294,11 +297,13 @@ def _without(step: StepCosts, keys: Container[str]) -> StepCosts:
     return step.model_copy(update={"places": places})
 
 
-def _costs_in_use(profile: DeviceProfile, keys: Iterable[str]) -> dict[str, Cost]:
+def _costs_in_use(
+    profile: DeviceProfile, keys: Iterable[str], lost: float = 0.0
+) -> dict[str, Cost]:
     """Costs that a graph takes of measured operations, by key; of several places, a middle one's.
 
-    That of an operation which was not watched may be carried over into a step; its trials are those
-    of the operation by itself.
+    That of an operation which was not watched may be carried over into a step whose caches have
+    ``lost`` this share of its operands; its trials are those of the operation by itself.
     """
     from solver.costing.costing import cost_in_step
     from solver.costing.model import CostModel
@@ -308,7 +313,7 @@ def _costs_in_use(profile: DeviceProfile, keys: Iterable[str]) -> dict[str, Cost
     for key in keys:
         spec = OpSpec.parse(key)
         alone = profile.by_spec[spec].cost(profile.cost_basis)
-        cost = cost_in_step(profile, model, spec) or alone
+        cost = cost_in_step(profile, model, spec, lost) or alone
         if not isinstance(cost, Cost):
             trials = len(cost.sittings_s) if isinstance(cost, PlaceCost) else alone.trials
             cost = Cost(time_s=cost.time_s, energy_j=cost.energy_j, trials=trials)

@@ -151,7 +151,12 @@ def watch_step(
     packed: tuple[PackedTensor, ...] = ()
     if counts_zeros:
         packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
-    return step_costs(profile, network, ways[0].step.cost_keys, sittings, packed=packed)
+    from solver.costing.residency import lost_shares
+
+    step = ways[0].step
+    shares = lost_shares(step, profile.board.last_level_cache_bytes)
+    lost = {op.name: share for op, share in zip(step.ops, shares, strict=True)}
+    return step_costs(profile, network, step.cost_keys, sittings, packed=packed, lost=lost)
 
 
 def watching_s(step_s: float) -> float:

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -33,6 +34,7 @@ from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
 from solver.costing.packing import PackedTransfers, packed_transfers
 from solver.costing.page_intervals import PageIntervals, page_in_intervals, page_out_intervals
+from solver.costing.residency import lost_shares
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 
@@ -46,7 +48,7 @@ class Predicted:
     """An operation that was not measured: its costs, as predicted from others.
 
     ``basis`` names the measured operations that the figures come from. ``occurrences`` counts the
-    ops of the training step that this operation costs.
+    ops of the training step that this operation costs; time and energy are the means over these.
     """
 
     spec: OpSpec
@@ -117,33 +119,31 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             with ``strict``, an operation was not measured.
     """
     model = CostModel(profile)
-    measured = _measurements(profile, model, step)
-    costs: dict[OpSpec, _Cost] = {}
-    missing = []
-    for spec in step.costed_specs:
-        if spec in measured:
-            costs[spec] = measured[spec]
+    costs: dict[_Execution, _Cost] = {}
+    missing: dict[OpSpec, dict[_Execution, int]] = {}
+    executions = _executions(step, profile)
+    for execution, occurrences in Counter(executions).items():
+        spec = execution.spec
+        if spec in profile.by_spec:
+            costs[execution] = _measured(profile, model, execution)
         elif profile.rates is not None:
-            costs[spec] = _at_rates(profile.rates, spec, model.workspace_bytes(spec))
+            costs[execution] = _at_rates(profile.rates, spec, model.workspace_bytes(spec))
         else:
-            missing.append(spec)
+            missing.setdefault(spec, {})[execution] = occurrences
     if missing and strict:
         raise CostingError(
             f"{profile.name}: {len(missing)} of the {len(step.costed_specs)} operations of"
             f" {step.name} are not measured: {'; '.join(spec.key for spec in missing)}"
         )
-    predicted = tuple(_predictions(profile, model, missing, step))
-    for prediction in predicted:
-        costs[prediction.spec] = _Cost(
-            prediction.spec.key,
-            prediction.time_s,
-            prediction.energy_j,
-            prediction.workspace_bytes,
-        )
+    predictions = [_predictions(profile, model, own) for own in missing.values()]
+    predicted = tuple(prediction for prediction, _ in predictions)
+    for _, own in predictions:
+        costs |= own
     in_context = tuple(spec for spec in step.costed_specs if _is_in_context(profile, spec))
     try:
         packed = packed_transfers(step, profile, model)
-        graph = _costed(step, profile, costs, packed, len(predicted), len(in_context))
+        in_order = [costs[execution] for execution in executions]
+        graph = _costed(step, profile, in_order, packed, len(predicted), len(in_context))
     except ValidationError as error:
         where = f"{profile.name}: {step.name} has implausible costs or sizes"
         raise CostingError(explain(error, CostedGraph, where)) from None
@@ -160,28 +160,34 @@ class _Cost:
     workspace_bytes: int
 
 
-def _measurements(
-    profile: DeviceProfile, model: CostModel, step: TrainingStep
-) -> dict[OpSpec, _Cost]:
-    """Costs of a step's measured operations: within a step if known, else by themselves."""
-    found = {}
-    for spec in step.costed_specs:
-        operation = profile.by_spec.get(spec)
-        if operation is None:
-            continue
-        cost = cost_in_step(profile, model, spec)
-        if cost is None or cost.energy_j is None:
-            raise CostingError(
-                f"{profile.name}: {spec} has a time but no energy",
-                remedy="profile the board again with a meter, or with nominal_power_w in its"
-                " description",
-            )
-        found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
-    return found
+class _Execution(NamedTuple):
+    """An operation, and the share of the bytes of its operands that have left the caches."""
+
+    spec: OpSpec
+    lost: float
+
+
+def _executions(step: TrainingStep, profile: DeviceProfile) -> list[_Execution]:
+    """Operations of the ops of a step, in their order."""
+    lost = lost_shares(step, profile.board.last_level_cache_bytes)
+    return [_Execution(op.spec.costed_as, own) for op, own in zip(step.ops, lost, strict=True)]
+
+
+def _measured(profile: DeviceProfile, model: CostModel, execution: _Execution) -> _Cost:
+    """Cost of a measured operation: within a step if known, else by itself."""
+    spec, lost = execution
+    cost = cost_in_step(profile, model, spec, lost)
+    if cost is None or cost.energy_j is None:
+        raise CostingError(
+            f"{profile.name}: {spec} has a time but no energy",
+            remedy="profile the board again with a meter, or with nominal_power_w in its"
+            " description",
+        )
+    return _Cost(spec.key, cost.time_s, cost.energy_j, profile.by_spec[spec].workspace_bytes)
 
 
 def cost_in_step(
-    profile: DeviceProfile, model: CostModel, spec: OpSpec
+    profile: DeviceProfile, model: CostModel, spec: OpSpec, lost: float = 0.0
 ) -> Cost | PlaceCost | CostInStep | None:
     """The cost that graphs take of a measured operation, except in places that were watched.
 
@@ -191,19 +197,21 @@ def cost_in_step(
         profile: costs of the operation by itself, in context and in places.
         model: the model of the same profile.
         spec: an operation that the profile has measured.
+        lost: share of the bytes of its operands that have left the caches; it matters where no
+            step with this operation was watched.
     """
-    costs = _costs_of(profile.by_spec[spec], profile, model, spec)
+    costs = _costs_of(profile.by_spec[spec], profile, model, _Execution(spec, lost))
     return next((cost for cost in costs if cost.energy_j is not None), None)
 
 
 def _costs_of(
-    operation: OperationCost, profile: DeviceProfile, model: CostModel, spec: OpSpec
+    operation: OperationCost, profile: DeviceProfile, model: CostModel, execution: _Execution
 ) -> Iterator[Cost | PlaceCost | CostInStep]:
     """Costs of a measured operation, the best first; some may have no energy."""
     if operation.in_context is None:
         if operation.op in profile.elsewhere:
             yield profile.elsewhere[operation.op]
-        if (carried := model.carried_over(spec)) is not None:
+        if (carried := model.carried_over(*execution)) is not None:
             yield carried
     yield operation.cost(profile.cost_basis)
 
@@ -229,26 +237,44 @@ def _at_rates(rates: ComputeRates, spec: OpSpec, workspace_bytes: int) -> _Cost:
 
 
 def _predictions(
-    profile: DeviceProfile, model: CostModel, missing: Sequence[OpSpec], step: TrainingStep
-) -> Iterator[Predicted]:
-    occurrences = Counter(op.spec.costed_as for op in step.ops)
-    for spec in missing:
+    profile: DeviceProfile, model: CostModel, occurrences: Mapping[_Execution, int]
+) -> tuple[Predicted, dict[_Execution, _Cost]]:
+    """Predict the executions of an operation that was not measured, of which a step has so many."""
+    found = {}
+    for execution in occurrences:
         try:
-            found = model.predict(spec)
+            found[execution] = model.predict(*execution)
         except NotPredictable:
             raise CostingError(
-                f"{profile.name}: {spec} is not measured, and the {len(profile.operations)}"
-                " measured operations do not suffice to predict it",
+                f"{profile.name}: {execution.spec} is not measured, and the"
+                f" {len(profile.operations)} measured operations do not suffice to predict it",
                 remedy="profile the board with this model",
             ) from None
-        yield Predicted(
-            spec,
-            found.time_s,
-            found.energy_j,
-            found.workspace_bytes,
-            found.basis,
-            occurrences[spec],
-        )
+    spec = next(iter(found)).spec
+    first = next(iter(found.values()))
+    predicted = Predicted(
+        spec,
+        _mean([(found[each].time_s, count) for each, count in occurrences.items()]),
+        _mean([(found[each].energy_j, count) for each, count in occurrences.items()]),
+        first.workspace_bytes,
+        first.basis,
+        sum(occurrences.values()),
+    )
+    costs = {
+        execution: _Cost(spec.key, each.time_s, each.energy_j, each.workspace_bytes)
+        for execution, each in found.items()
+    }
+    return predicted, costs
+
+
+def _mean(counted: Sequence[tuple[Interval, int]]) -> Interval:
+    """Mean of costs that share their errors, each with the number of ops that have it."""
+    total = sum(count for _, count in counted)
+    return Interval(
+        median=math.fsum(each.median * count for each, count in counted) / total,
+        low=math.fsum(each.low * count for each, count in counted) / total,
+        high=math.fsum(each.high * count for each, count in counted) / total,
+    )
 
 
 # --- the graph --------------------------------------------------------------------------------
@@ -257,15 +283,15 @@ def _predictions(
 def _costed(
     step: TrainingStep,
     profile: DeviceProfile,
-    costs: Mapping[OpSpec, _Cost],
+    costs: Sequence[_Cost],
     packed: Mapping[str, PackedTransfers],
     predictions: int,
     in_context: int,
 ) -> CostedGraph:
     uncosted = uncosted_graph(step)
     ops = []
-    for op, step_op in zip(uncosted.ops, step.ops, strict=True):
-        cost = _in_place(profile, step_op.name, costs[step_op.spec.costed_as])
+    for op, step_op, known in zip(uncosted.ops, step.ops, costs, strict=True):
+        cost = _in_place(profile, step_op.name, known)
         ops.append(
             Op.model_validate(
                 {

@@ -72,14 +72,20 @@ class CostModel:
         self._laws: dict[tuple[str, _Quantity, CacheState], _AnyLaw | None] = {}
         self._builds = kernel_builds(profile)
 
-    def predict(self, spec: OpSpec) -> Prediction:
+    def predict(self, spec: OpSpec, lost: float = 0.0) -> Prediction:
         """Predict the costs of an operation within a step.
 
-        Raises :class:`NotPredictable` if no law covers it.
+        Args:
+            spec: the operation.
+            lost: share of the bytes of its operands that have left the caches
+                (:func:`~solver.costing.residency.lost_shares`).
+
+        Raises:
+            NotPredictable: no law covers it.
         """
         found = []
         for like, scope in _scopes(spec):
-            if (each := self._predicted(like, scope)) is not None:
+            if (each := self._predicted(like, scope, lost)) is not None:
                 found.append(each)
                 if "." in scope and each[0].half < _SURE:
                     break
@@ -101,13 +107,18 @@ class CostModel:
         """
         return max((spec.workspace_bytes(build) for build in self._builds), default=0)
 
-    def _predicted(self, like: OpSpec, scope: str) -> tuple[Estimate, Estimate, str] | None:
+    def _predicted(
+        self, like: OpSpec, scope: str, lost: float
+    ) -> tuple[Estimate, Estimate, str] | None:
         """Time and energy from a group of operations; None if its laws do not give them."""
         try:
-            time = self._in_step(like, scope, "time")
+            warm, cold = (self._alone(like, scope, "time", state) for state in _STATES)
+            time = self._context.in_step(like.kind, warm, cold, lost)
             if self._power_w is not None:
                 return time, Estimate(time.log + math.log(self._power_w), time.half), scope
-            return time, self._in_step(like, scope, "energy"), scope
+            warm_j, cold_j = (self._alone(like, scope, "energy", state) for state in _STATES)
+            power_w = math.exp(warm_j.log - warm.log)
+            return time, self._context.in_step(like.kind, warm_j, cold_j, lost, power_w), scope
         except PredictionError:
             return None
 
@@ -121,26 +132,27 @@ class CostModel:
                 return self._alone(like, scope, "time", "warm").half
         return math.inf
 
-    def carried_over(self, spec: OpSpec) -> CostInStep | None:
+    def carried_over(self, spec: OpSpec, lost: float = 0.0) -> CostInStep | None:
         """Costs within a step of a measured operation that was not watched.
 
-        None if no steps were watched, so that nothing is known about costs in a step.
+        Args:
+            spec: the operation.
+            lost: share of the bytes of its operands that have left the caches.
+
+        Returns:
+            None if no steps were watched, so that nothing is known about costs in a step.
         """
         if not self._context.is_watched:
             return None
-        time = self._carried_over(spec, "time")
-        energy = self._carried_over(spec, "energy")
-        return None if time is None or energy is None else CostInStep(time, energy)
-
-    def _carried_over(self, spec: OpSpec, quantity: _Quantity) -> Interval | None:
-        warm, cold = (_estimate(self._measured[spec], state, quantity) for state in _STATES)
-        if warm is None or cold is None:
+        operation = self._measured[spec]
+        warm, cold = (_estimate(operation, state, "time") for state in _STATES)
+        warm_j, cold_j = (_estimate(operation, state, "energy") for state in _STATES)
+        if warm is None or cold is None or warm_j is None or cold_j is None:
             return None
-        return interval_of(self._context.in_step(spec.kind, warm, cold))
-
-    def _in_step(self, like: OpSpec, scope: str, quantity: _Quantity) -> Estimate:
-        warm, cold = (self._alone(like, scope, quantity, state) for state in _STATES)
-        return self._context.in_step(like.kind, warm, cold)
+        time = self._context.in_step(spec.kind, warm, cold, lost)
+        power_w = math.exp(warm_j.log - warm.log)
+        energy = self._context.in_step(spec.kind, warm_j, cold_j, lost, power_w)
+        return CostInStep(interval_of(time), interval_of(energy))
 
     def _alone(self, like: OpSpec, scope: str, quantity: _Quantity, state: CacheState) -> Estimate:
         key = (scope, quantity, "warm" if self._has_one_state else state)

@@ -519,6 +519,13 @@ def test_earlier_sittings_keep_their_power() -> None:
     assert found.places[0].energy_j == first.places[0].energy_j
 
 
+def test_places_keep_what_the_caches_lost_there() -> None:
+    profile, keys = made_up_profile([RELU]), {"f": RELU.key}
+    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})] * 3, lost={"f": 0.25})
+    again = step_costs(profile, NETWORK, keys, [sitting({"f": 2e-3})], before=first)
+    assert [place.lost for place in (*first.places, *again.places)] == [0.25, 0.25]
+
+
 def test_a_part_has_its_own_cost_in_its_place() -> None:
     """Of parts of one size, one is measured by itself; each has a place of its own."""
     step = build_model("resnet8", 1, "sgd", slices=Slices(56 << 10))

@@ -471,10 +471,19 @@ def test_the_cost_before_is_the_one_that_graphs_take() -> None:
     )
     before = isolated.changed(step_costs=(costs,))
     _, (found,) = refine_profile(before, STEPS, executions(), PROVENANCE)
-    carried = CostModel(before).carried_over(RELU)
-    assert carried is not None
-    assert found.before.time_s == carried.time_s
+    kept, lost = (CostModel(before).carried_over(RELU, share) for share in (0.0, 1.0))
+    assert kept is not None
+    assert lost is not None
+    assert found.before.time_s == kept.time_s
     assert found.before.trials == cost_of(before, RELU).cold.trials
+    # The run's graph has a cost between, which depends on what the caches have lost there.
+    kept_s, lost_s = kept.time_s.median, lost.time_s.median
+    for known_s in (kept_s, 0.5 * (kept_s + lost_s), lost_s):
+        known = refinable(before, {RELU.key: known_s}, (RELU.key,), "run/graph.json")
+        assert known == ((RELU.key,), ())
+    for known_s in (0.9 * kept_s, 1.1 * lost_s):
+        with pytest.raises(DocumentError, match="Solve and run again"):
+            refinable(before, {RELU.key: known_s}, (RELU.key,), "run/graph.json")
 
 
 def test_a_profile_that_has_changed_since_the_run_is_refused() -> None:

@@ -207,6 +207,42 @@ def test_unmeasured_operations_are_predicted_and_listed(step: TrainingStep) -> N
     assert any(note.startswith("3 of 66 distinct operations") for note in result.graph.notes)
 
 
+def test_places_that_lose_more_cost_more(step: TrainingStep) -> None:
+    """An operation that was not watched has a cost in each place; the list has their mean."""
+    spec = OpSpec.of("relu.input_gradient", elements=4096)
+    others = [OpSpec.of("relu.forward", elements=100 * n) for n in range(1, 10)]
+    places = tuple(
+        PlaceCost(
+            op=str(n), key=other.key, time_s=Interval.exact(law_s(other) / 2), sittings_s=(1.0,)
+        )
+        for n, other in enumerate(others)
+    )
+    watched = StepCosts(
+        network=ProfiledNetwork(model="elsewhere", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=9, measured="2026-01-31T12:00:00+00:00"),),
+        correlation=0.0,
+        places=places,
+    )
+    known = profile([*step.distinct_specs, *others])
+    known = known.changed(
+        board=known.board.model_copy(update={"last_level_cache_bytes": 64 << 10}),
+        step_costs=(watched,),
+    )
+    kept = tuple(operation for operation in known.operations if operation.op != spec.key)
+    for board, predictions in ((known, 0), (known.changed(operations=kept), 1)):
+        result = cost_graph(step, board)
+        own_s = [
+            op.time_s
+            for op, step_op in zip(result.graph.ops, step.ops, strict=True)
+            if step_op.spec == spec
+        ]
+        assert len(set(own_s)) == 2
+        assert len(result.predicted) == predictions
+        for predicted in result.predicted:
+            assert predicted.occurrences == len(own_s)
+            assert predicted.step_time_s.median == pytest.approx(math.fsum(own_s))
+
+
 def test_parts_of_one_size_share_a_measurement(sliced: TrainingStep) -> None:
     result = cost_graph(sliced, profile(sliced.costed_specs), strict=True)
     assert len(sliced.costed_specs) < len(sliced.distinct_specs)

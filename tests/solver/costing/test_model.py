@@ -191,3 +191,78 @@ def test_costs_in_steps_lie_between_warm_and_cold_as_the_watched_ones_of_their_k
         carried = CostModel(profile).carried_over(not_watched)
         assert carried is not None
         assert carried.time_s.median == pytest.approx(in_step_s(not_watched), rel=0.25)
+
+
+def watched(
+    specs: Sequence[OpSpec], in_step_s: Callable[[OpSpec], float], lost: Callable[[OpSpec], float]
+) -> StepCosts:
+    """Costs in a step of which the caches lose some operands."""
+    places = (
+        PlaceCost(
+            op=f"op {number}",
+            key=spec.key,
+            time_s=Interval.exact(in_step_s(spec)),
+            sittings_s=(in_step_s(spec),),
+            lost=lost(spec),
+        )
+        for number, spec in enumerate(specs)
+    )
+    return StepCosts(
+        network=ProfiledNetwork(model="resnet8", batch=1, optimizer="sgd"),
+        sittings=(Sitting(schedule="unscheduled", steps=9, measured="2026-01-31T12:00:00+00:00"),),
+        correlation=0.0,
+        places=tuple(places),
+    )
+
+
+def cold_s(spec: OpSpec) -> float:
+    return 4.0 * true_s(spec)
+
+
+@pytest.mark.parametrize("call_s", [0.0, 5e-6])
+def test_what_the_caches_have_lost_is_in_the_cost(call_s: float) -> None:
+    """Also where every op of the watched step found its operands in the caches."""
+
+    def in_step_s(spec: OpSpec, lost: float = 0.0) -> float:
+        return call_s + true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec))
+
+    steps = watched(measured()[::2], in_step_s, lambda _: 0.0)
+    model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
+    for spec in (s for kind in KINDS for s in drawn(kind, 5, seed=9)):
+        for lost in (0.0, 0.5, 1.0):
+            found = model.predict(spec, lost).time_s
+            assert found.median == pytest.approx(in_step_s(spec, lost), rel=0.2)
+            assert found.low < in_step_s(spec, lost) < found.high
+
+
+def test_watched_places_tell_apart_what_the_caches_lose_and_what_kinds_do() -> None:
+    """Every other place had lost all; operations with zeros take half as long."""
+
+    def in_step_s(spec: OpSpec, lost: float) -> float:
+        zeros = 0.5 if spec.family == "relu" else 1.0
+        return zeros * (true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec)))
+
+    specs = measured()[::2]
+    lost = {spec: float(number % 2) for number, spec in enumerate(specs)}
+    steps = watched(specs, lambda spec: in_step_s(spec, lost[spec]), lost.__getitem__)
+    model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
+    for spec in (s for kind in KINDS for s in drawn(kind, 5, seed=9)):
+        for share in (0.0, 1.0):
+            found = model.predict(spec, share).time_s.median
+            assert found == pytest.approx(in_step_s(spec, share), rel=0.25)
+
+
+def test_joules_in_a_step_follow_its_seconds() -> None:
+    """Where each operation has a power of its own, that of the call is the operation's."""
+
+    def watts(spec: OpSpec) -> float:
+        return 1.0 + spec.work_flop / (spec.work_flop + 1e4)
+
+    steps = watched(measured()[::2], lambda spec: 4e-6 + true_s(spec), lambda _: 0.0)
+    model = CostModel(board(measured(), true_s, cold_s, watts, (steps,)))
+    for spec in measured()[1::2]:
+        for lost in (0.0, 1.0):
+            carried = model.carried_over(spec, lost)
+            assert carried is not None
+            power_w = carried.energy_j.median / carried.time_s.median
+            assert power_w == pytest.approx(watts(spec), rel=1e-6)
