@@ -2,7 +2,8 @@
 
 The first round has a small operation of every sort: every kind, and every kernel of a kind.
 The cost model is fitted to what was measured so far, random shapes from the ranges that networks
-use are predicted, and the next round measures those of which it is least sure. Shapes that take
+use are predicted, and the next round measures those of which it is least sure. Half of them are of
+the families that most networks consist of, until enough of these were measured. Shapes that take
 long are left out, since many short operations say more in the same time.
 
 Every round is a run of its own in a directory of the sweep. A round is drawn from the seed and from
@@ -11,6 +12,7 @@ the rounds before, so that an interrupted sweep goes on where it stopped.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -43,6 +45,19 @@ _CANDIDATES = 10
 
 _OF_A_SORT = 5
 """Most operations of one sort in a later round."""
+
+_COMMON = frozenset(
+    (
+        *("conv2d", "linear", "batch_norm", "layer_norm", "relu", "gelu", "add", "dropout"),
+        *("attention_scores", "attention_context", "softmax", "embedding", "max_pool2d"),
+        *("global_average_pool", "softmax_cross_entropy", "mean_squared_error", "gradient", "sgd"),
+    )
+)
+"""Families that most networks consist of."""
+
+_OF_A_COMMON_SORT, _ENOUGH = 10, 40
+"""The same for one of a common family; operations of it that are measured even if the model is
+sure. From a few operations, a law may be sure and wrong."""
 
 _OF_A_ROUND = 250
 """Most operations of a later round: after it, the model is sure of other ones."""
@@ -187,12 +202,25 @@ class Sweep:
         model = CostModel(profile)
         candidates = _drawn(random_, _CANDIDATES, self._small_enough(_LARGE_BYTES, profile), known)
         doubts = {spec: model.doubt(spec) for spec in candidates}
+        unsure = sorted(candidates, key=doubts.__getitem__, reverse=True)
+        measured = Counter(map(sort, known))
+        common = [s for s in unsure if s.family in _COMMON and measured[sort(s)] < _ENOUGH]
+        half = self._first_of(common, _OF_A_COMMON_SORT, _OF_A_ROUND // 2, time_s / 2)
+        time_s -= math.fsum(map(self._guess_s, half))
+        taken = set(half)
+        rest = [s for s in unsure if doubts[s] >= _SURE and s not in taken]
+        return half + self._first_of(rest, _OF_A_SORT, _OF_A_ROUND - len(half), time_s)
+
+    def _first_of(
+        self, specs: Sequence[OpSpec], of_a_sort: int, count: int, time_s: float
+    ) -> list[OpSpec]:
+        """The first operations, at most so many, of each sort and in this time altogether."""
         chosen: list[OpSpec] = []
         of_sort: Counter[str] = Counter()
-        for spec in sorted(candidates, key=doubts.__getitem__, reverse=True):
-            if doubts[spec] < _SURE or len(chosen) == _OF_A_ROUND:
+        for spec in specs:
+            if len(chosen) == count:
                 break
-            if of_sort[sort(spec)] == _OF_A_SORT:
+            if of_sort[sort(spec)] == of_a_sort:
                 continue
             time_s -= self._guess_s(spec)
             if time_s < 0:

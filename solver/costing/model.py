@@ -31,8 +31,8 @@ _AnyLaw: TypeAlias = Law | LawOfSeveralKinds
 _SAME_POWER = 1e-6
 
 # Half width of an interval of a kind's law, on a logarithmic scale, from which on laws of several
-# kinds are tried.
-_SURE = 1.0
+# kinds are tried: a factor of 5, which is what these are unsure by at best.
+_SURE = 1.6
 
 
 class NotPredictable(InputError):

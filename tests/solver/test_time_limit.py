@@ -278,6 +278,7 @@ def test_limit_holds_for_draws_too(
     words = ["--ram-budget", "70%", "--time-limit", str(_LIMIT_S), "--draws", "100"]
     out, _ = within(_LIMIT_S, lambda: solved(words, capsys))
     document = json.loads(out)
+    assert "robustness" in document, document
     assert document["robustness"]["draws"] == 100
 
 
