@@ -163,7 +163,8 @@ class PlaceCost(StrictModel):
     execution in each sitting that counts for ops: the mean over the op's executions in a step, of
     which the median over the steps. ``time_s`` is their median; its interval holds what one later
     sitting finds. ``lost`` is the share of the bytes of its operands that have left the caches
-    since their last use, as their reuse distances say; absent in earlier releases.
+    since their last use, as their reuse distances say; ``overwrites`` says that its result takes
+    the place of an operand, other than by itself. Both are absent in earlier releases.
     """
 
     op: Label
@@ -172,6 +173,7 @@ class PlaceCost(StrictModel):
     energy_j: Interval | None = None
     sittings_s: tuple[NonNegative, ...]
     lost: Fraction | None = None
+    overwrites: bool | None = None
 
 
 class Sitting(StrictModel):

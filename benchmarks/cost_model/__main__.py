@@ -26,7 +26,7 @@ from networks.training.step import TrainingStep
 from solver.costing.costing import cost_graph
 from solver.costing.law import NUGGETS, SHAPES, LawShape
 from solver.costing.model import CostModel
-from solver.costing.residency import lost_shares
+from solver.costing.residency import Situation, situations
 from solver.costing.terms import common_terms, few_terms, terms
 
 _TEXT = """
@@ -186,10 +186,10 @@ def _judge(
     score: _Score, profile: DeviceProfile, model: CostModel, network: _Network, is_chosen: bool
 ) -> None:
     total_s, predicted_s = 0.0, 0.0
-    found: dict[tuple[OpSpec, float], Interval] = {}
-    lost = lost_shares(network.step, profile.board.last_level_cache_bytes)
-    for op, share in zip(network.step.ops, lost, strict=True):
-        key = op.spec.costed_as, share
+    found: dict[tuple[OpSpec, Situation], Interval] = {}
+    own = situations(network.step, profile.board.last_level_cache_bytes)
+    for op, situation in zip(network.step.ops, own, strict=True):
+        key = op.spec.costed_as, situation
         is_new = key not in found
         if is_new:
             found[key] = model.predict(*key).time_s

@@ -42,6 +42,12 @@ class StepOp:
         """False for an operation that changes a parameter or statistic, which runs once a step."""
         return not self.spec.signature.mutates
 
+    @property
+    def overwrites(self) -> bool:
+        """True if it overwrites an operand here that it leaves as it is in a loop of its own."""
+        signature = self.spec.signature
+        return bool(self.in_place) and not (signature.mutates or signature.continues)
+
     def as_part(self, name: str, spec: OpSpec, names: Mapping[str, str]) -> StepOp:
         """An operation of the same layer and phase that does some of the work, in place.
 

@@ -22,6 +22,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,7 @@ from replay.costs.transfers import (
     without_transfers_beside,
 )
 from replay.running.measured import ReplayRecord
+from solver.costing.residency import Situation
 from solver.problem.graph import CostedGraph
 
 FEWEST_SITTINGS = 3
@@ -152,7 +154,7 @@ def step_costs(
     sittings: Sequence[WatchedSitting],
     before: StepCosts | None = None,
     packed: tuple[PackedTensor, ...] = (),
-    lost: Mapping[str, float] | None = None,
+    situations: Mapping[str, Situation] | None = None,
 ) -> StepCosts:
     """Costs of the ops of a step in their places.
 
@@ -163,8 +165,7 @@ def step_costs(
         sittings: the sittings; each that counts for ops executed every op.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
-        lost: share of the bytes of each op's operands that have left the caches; else those of
-            ``before`` remain.
+        situations: the situation of each op in the step; else those of ``before`` remain.
     """
     earlier = {} if before is None else {place.op: place for place in before.places}
     of_ops = [sitting.op_s for sitting in sittings if not sitting.record.only_transfers]
@@ -193,7 +194,7 @@ def step_costs(
                 time_s=time_s,
                 energy_j=None if power_w is None else product(time_s, power_w),
                 sittings_s=tuple(own),
-                lost=lost[op] if lost else earlier[op].lost if op in earlier else None,
+                **(situations[op]._asdict() if situations else _situation(earlier.get(op))),
             )
         )
     correlation = _correlation(values, 0.0 if before is None else before.correlation)
@@ -208,6 +209,10 @@ def step_costs(
         places=tuple(places),
         packed=packed or (() if before is None else before.packed),
     )
+
+
+def _situation(place: PlaceCost | None) -> dict[str, Any]:
+    return {} if place is None else {"lost": place.lost, "overwrites": place.overwrites}
 
 
 def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:

@@ -44,6 +44,7 @@ from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
 from replay.costs.power import power_factors, power_in_context, product
 from replay.reporting.timing import ScheduledActions
+from solver.costing.residency import BY_ITSELF, Situation
 
 FEWEST_STEPS = 10
 MOST_STEPS = 100
@@ -183,13 +184,19 @@ def refinable(
     """
     measured = {operation.op for operation in profile.operations}
     known = [key for key in keys if key in measured]
-    used, lost = _costs_in_use(profile, known), _costs_in_use(profile, known, lost=1.0)
+    # One that is carried over into a step depends on its situation there.
+    carried = [
+        _costs_in_use(profile, known, Situation(lost, overwrites))
+        for lost in (0.0, 1.0)
+        for overwrites in (False, True)
+    ]
+    used = carried[0]
     for key, cost in used.items():
         now_s = cost.time_s.median
         in_places_s = [place.time_s.median for place in profile.place.values() if place.key == key]
-        # One that is carried over into a step depends on what the caches lose there.
-        most_s = max(now_s, lost[key].time_s.median)
-        known_s = (min(max(now_s, costs_s[key]), most_s), *in_places_s)
+        ends_s = [own[key].time_s.median for own in carried]
+        nearest_s = min(max(min(ends_s), costs_s[key]), max(ends_s))
+        known_s = (nearest_s, *in_places_s)
         if not any(math.isclose(each_s, costs_s[key], rel_tol=_SAME) for each_s in known_s):
             raise DocumentError(
                 f"{source}: {key} takes {costs_s[key]:.6g} s in the run's graph, but {now_s:.6g} s"
@@ -298,12 +305,12 @@ def _without(step: StepCosts, keys: Container[str]) -> StepCosts:
 
 
 def _costs_in_use(
-    profile: DeviceProfile, keys: Iterable[str], lost: float = 0.0
+    profile: DeviceProfile, keys: Iterable[str], situation: Situation = BY_ITSELF
 ) -> dict[str, Cost]:
     """Costs that a graph takes of measured operations, by key; of several places, a middle one's.
 
-    That of an operation which was not watched may be carried over into a step whose caches have
-    ``lost`` this share of its operands; its trials are those of the operation by itself.
+    That of an operation which was not watched may be carried over into a step, in a situation
+    there; its trials are those of the operation by itself.
     """
     from solver.costing.costing import cost_in_step
     from solver.costing.model import CostModel
@@ -313,7 +320,7 @@ def _costs_in_use(
     for key in keys:
         spec = OpSpec.parse(key)
         alone = profile.by_spec[spec].cost(profile.cost_basis)
-        cost = cost_in_step(profile, model, spec, lost) or alone
+        cost = cost_in_step(profile, model, spec, situation) or alone
         if not isinstance(cost, Cost):
             trials = len(cost.sittings_s) if isinstance(cost, PlaceCost) else alone.trials
             cost = Cost(time_s=cost.time_s, energy_j=cost.energy_j, trials=trials)

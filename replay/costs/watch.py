@@ -19,6 +19,7 @@ from replay.costs.kept_sittings import KeptSittings
 from replay.costs.refine import measured_build
 from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
+from solver.costing.residency import situations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -151,12 +152,10 @@ def watch_step(
     packed: tuple[PackedTensor, ...] = ()
     if counts_zeros:
         packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
-    from solver.costing.residency import lost_shares
-
     step = ways[0].step
-    shares = lost_shares(step, profile.board.last_level_cache_bytes)
-    lost = {op.name: share for op, share in zip(step.ops, shares, strict=True)}
-    return step_costs(profile, network, step.cost_keys, sittings, packed=packed, lost=lost)
+    found = situations(step, profile.board.last_level_cache_bytes)
+    own = {op.name: each for op, each in zip(step.ops, found, strict=True)}
+    return step_costs(profile, network, step.cost_keys, sittings, packed=packed, situations=own)
 
 
 def watching_s(step_s: float) -> float:

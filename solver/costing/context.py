@@ -3,11 +3,12 @@
 In a step, an operation finds some of its operands in the caches. How many bytes of them the caches
 have lost since their last use is known (:mod:`solver.costing.residency`): with that share ``lost``,
 an operation costs ``kept = warm + 0.75 · lost · (cold - warm)``. Where steps were watched, the cost
-in a step is ``call + kept · exp(offset + share · log(cold / kept))``. The call is what an executor
-adds to every operation. Offset and share are those of the kind, drawn towards those of all kinds,
-and these towards zero (ridge regression). The offset is that of other data: zeros, on processors
-that add them faster. The share is what else is lost, or all of it where a profile does not say how
-much: in profiles of earlier releases.
+in a step is ``call · (1 + 5 · lost) + kept · exp(offset + share · log(cold / kept))``. The call is
+what an executor adds to every operation. Offset and share are those of the kind, drawn towards
+those of all kinds, and these towards zero (ridge regression). The offset is that of other data:
+zeros, on processors that add them faster. Ops that overwrite an operand, other than by themselves,
+have lines of their own, since they move fewer bytes. The share is what else is lost, or all of it
+where a profile does not say how much: in profiles of earlier releases.
 
 The residuals of watched operations give the interval, moderated by those of all kinds (Smyth 2004).
 That of the call, and of what is lost, are added to them.
@@ -24,6 +25,7 @@ import numpy as np
 
 from devices.profile import DeviceProfile, Interval, PlaceCost
 from solver.costing.law import Estimate
+from solver.costing.residency import Situation
 
 # Fewest distinct operations that have to be watched.
 _FEWEST = 6
@@ -45,8 +47,11 @@ _OF_LOST_DEVIATION = 0.25
 # Seconds of a call that are tried, as shares of the shortest watched operation.
 _CALLS = tuple(number / 20 for number in range(20))
 
-# Standard deviation of a call, relative to it.
-_CALL_DEVIATION = 0.3
+# What a call takes more, relative to it, where the caches have lost all operands: the kernel's
+# instructions are fetched again, too. And standard deviations of a call, relative to it, where
+# nothing and where all is lost. Those of the same networks.
+_FETCHED = 5.0
+_CALL_DEVIATION, _FETCHED_DEVIATION = 0.3, 0.6
 
 _NORMAL_QUANTILE = 1.959964
 
@@ -73,10 +78,13 @@ class _Line:
 
 @dataclass(frozen=True)
 class Context:
-    """Costs in steps from warm and cold ones. Without watched steps, the profile's cache state."""
+    """Costs in steps from warm and cold ones. Without watched steps, the profile's cache state.
 
-    common: _Line
-    of_kind: Mapping[str, _Line]
+    Lines are for ops that overwrite an operand (True) and for others.
+    """
+
+    common: Mapping[bool, _Line]
+    of_kind: Mapping[tuple[str, bool], _Line]
     call_s: float
     is_watched: bool
 
@@ -85,13 +93,19 @@ class Context:
         watched = _watched(profile)
         if sum(map(len, watched.values())) < _FEWEST:
             share = 0.0 if profile.cost_basis == "warm" else 1.0
-            return cls(_Line(0.0, share, 0.0), {}, 0.0, is_watched=False)
+            line = _Line(0.0, share, 0.0)
+            return cls({False: line, True: line}, {}, 0.0, is_watched=False)
         shortest_s = min(pair.in_step_s for pairs in watched.values() for pair in pairs)
         tried = [_fitted(watched, share * shortest_s) for share in _CALLS]
         return min(tried, key=lambda each: each[0])[1]
 
     def in_step(
-        self, kind: str, warm: Estimate, cold: Estimate, lost: float, power_w: float = 1.0
+        self,
+        kind: str,
+        warm: Estimate,
+        cold: Estimate,
+        situation: Situation,
+        power_w: float = 1.0,
     ) -> Estimate:
         """Cost in a step of an operation of this kind.
 
@@ -99,10 +113,11 @@ class Context:
             kind: the operation's kind.
             warm: its seconds, or joules, with its operands in the caches.
             cold: the same without.
-            lost: share of the bytes of its operands that have left the caches.
+            situation: that of an op of the step.
             power_w: joules of a call's second; 1 for seconds.
         """
-        line = self.of_kind.get(kind, self.common)
+        lost, overwrites = situation
+        line = self.of_kind.get((kind, overwrites), self.common[overwrites])
         if not self.is_watched:
             half = abs(1.0 - line.share) * warm.half + abs(line.share) * cold.half
             return Estimate(warm.log + line.share * (cold.log - warm.log), half)
@@ -110,14 +125,14 @@ class Context:
         of_cold = _OF_LOST * lost
         kept_s = _kept(warm_s, cold_s, lost)
         alone_s = kept_s * math.exp(line.offset + line.share * (cold.log - math.log(kept_s)))
-        call_s = self.call_s * power_w
+        call_s = self.call_s * power_w * (1.0 + _FETCHED * lost)
         total_s = call_s + alone_s
         half_kept = ((1.0 - of_cold) * warm_s * warm.half + of_cold * cold_s * cold.half) / kept_s
         half = abs(1.0 - line.share) * half_kept + abs(line.share) * cold.half
         deviation = math.hypot(
             line.deviation,
             _OF_LOST_DEVIATION * lost * (cold_s - warm_s) / kept_s * alone_s / total_s,
-            _CALL_DEVIATION * call_s / total_s,
+            (_CALL_DEVIATION + lost * (_FETCHED_DEVIATION - _CALL_DEVIATION)) * call_s / total_s,
         )
         return Estimate(
             math.log(total_s), math.hypot(half * alone_s / total_s, _NORMAL_QUANTILE * deviation)
@@ -144,20 +159,22 @@ def interval_of(estimate: Estimate) -> Interval:
     return Interval(median=median, low=median / factor, high=median * factor)
 
 
-def _watched(profile: DeviceProfile) -> dict[str, list[_Watched]]:
-    """Watched operations, by kind.
+def _watched(profile: DeviceProfile) -> dict[tuple[str, bool], list[_Watched]]:
+    """Watched operations, by kind and whether they overwrite an operand.
 
-    An operation with several places counts once, with the mean of their logarithms.
+    An operation with several such places counts once, with the mean of their logarithms.
     """
-    places: dict[str, list[PlaceCost]] = {}
+    places: dict[tuple[str, bool], list[PlaceCost]] = {}
     for place in profile.place.values():
-        places.setdefault(place.key, []).append(place)
-    found: dict[str, list[_Watched]] = {}
+        places.setdefault((place.key, bool(place.overwrites)), []).append(place)
+    found: dict[tuple[str, bool], list[_Watched]] = {}
     for spec, operation in profile.by_spec.items():
-        own = places.get(operation.op, ())
         warm_s, cold_s = operation.warm.time_s.median, operation.cold.time_s.median
-        if own and min(warm_s, cold_s, *(place.time_s.median for place in own)) > 0:
-            found.setdefault(spec.kind, []).append(_of_places(own, warm_s, cold_s))
+        for overwrites in (False, True):
+            own = places.get((operation.op, overwrites), ())
+            if own and min(warm_s, cold_s, *(place.time_s.median for place in own)) > 0:
+                watched = _of_places(own, warm_s, cold_s)
+                found.setdefault((spec.kind, overwrites), []).append(watched)
     return found
 
 
@@ -172,19 +189,31 @@ def _middle(values: Iterable[float]) -> float:
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def _fitted(watched: Mapping[str, Sequence[_Watched]], call_s: float) -> tuple[float, Context]:
+def _fitted(
+    watched: Mapping[tuple[str, bool], Sequence[_Watched]], call_s: float
+) -> tuple[float, Context]:
     """Lines with a call of so many seconds, and the sum of the sizes of their errors."""
-    everything = [each for own in watched.values() for each in own]
-    common = _line(everything, call_s, 0.0, 0.0)
-    lines = {kind: _line(own, call_s, *common) for kind, own in watched.items()}
+    alike = {
+        side: [
+            each for (_, overwrites), own in watched.items() for each in own if overwrites == side
+        ]
+        for side in (False, True)
+    }
+    common = {False: _line(alike[False], call_s, 0.0, 0.0)}
+    common[True] = _line(alike[True], call_s, *common[False])
+    lines = {kind: _line(own, call_s, *common[kind[1]]) for kind, own in watched.items()}
     errors = {
         kind: [each.error(call_s, *lines[kind]) for each in own] for kind, own in watched.items()
     }
     squares = {kind: math.fsum(error**2 for error in own) for kind, own in errors.items()}
-    within = math.fsum(squares.values()) / len(everything)
-    of_common = math.fsum(each.error(call_s, *common) ** 2 for each in everything)
+    count = sum(map(len, watched.values()))
+    within = math.fsum(squares.values()) / count
+    of_common = math.fsum(
+        each.error(call_s, *common[side]) ** 2 for side, own in alike.items() for each in own
+    )
+    deviation = math.sqrt(of_common / count)
     return math.fsum(abs(error) for own in errors.values() for error in own), Context(
-        _Line(*common, math.sqrt(of_common / len(everything))),
+        {side: _Line(*line, deviation) for side, line in common.items()},
         {
             kind: _Line(
                 *line,

@@ -34,7 +34,7 @@ from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
 from solver.costing.packing import PackedTransfers, packed_transfers
 from solver.costing.page_intervals import PageIntervals, page_in_intervals, page_out_intervals
-from solver.costing.residency import lost_shares
+from solver.costing.residency import BY_ITSELF, Situation, situations
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 
@@ -161,22 +161,22 @@ class _Cost:
 
 
 class _Execution(NamedTuple):
-    """An operation, and the share of the bytes of its operands that have left the caches."""
+    """An operation in its situation in a step."""
 
     spec: OpSpec
-    lost: float
+    situation: Situation
 
 
 def _executions(step: TrainingStep, profile: DeviceProfile) -> list[_Execution]:
     """Operations of the ops of a step, in their order."""
-    lost = lost_shares(step, profile.board.last_level_cache_bytes)
-    return [_Execution(op.spec.costed_as, own) for op, own in zip(step.ops, lost, strict=True)]
+    found = situations(step, profile.board.last_level_cache_bytes)
+    return [_Execution(op.spec.costed_as, own) for op, own in zip(step.ops, found, strict=True)]
 
 
 def _measured(profile: DeviceProfile, model: CostModel, execution: _Execution) -> _Cost:
     """Cost of a measured operation: within a step if known, else by itself."""
-    spec, lost = execution
-    cost = cost_in_step(profile, model, spec, lost)
+    spec, situation = execution
+    cost = cost_in_step(profile, model, spec, situation)
     if cost is None or cost.energy_j is None:
         raise CostingError(
             f"{profile.name}: {spec} has a time but no energy",
@@ -187,7 +187,7 @@ def _measured(profile: DeviceProfile, model: CostModel, execution: _Execution) -
 
 
 def cost_in_step(
-    profile: DeviceProfile, model: CostModel, spec: OpSpec, lost: float = 0.0
+    profile: DeviceProfile, model: CostModel, spec: OpSpec, situation: Situation = BY_ITSELF
 ) -> Cost | PlaceCost | CostInStep | None:
     """The cost that graphs take of a measured operation, except in places that were watched.
 
@@ -197,10 +197,10 @@ def cost_in_step(
         profile: costs of the operation by itself, in context and in places.
         model: the model of the same profile.
         spec: an operation that the profile has measured.
-        lost: share of the bytes of its operands that have left the caches; it matters where no
-            step with this operation was watched.
+        situation: that of an op of a step; it matters where no step with this operation was
+            watched.
     """
-    costs = _costs_of(profile.by_spec[spec], profile, model, _Execution(spec, lost))
+    costs = _costs_of(profile.by_spec[spec], profile, model, _Execution(spec, situation))
     return next((cost for cost in costs if cost.energy_j is not None), None)
 
 

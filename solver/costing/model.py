@@ -20,6 +20,7 @@ from devices.operation import OpSpec
 from devices.profile import CacheState, DeviceProfile, Interval, OperationCost
 from solver.costing.context import Context, estimate_of, interval_of
 from solver.costing.law import SHAPES, Estimate, Law, LawShape, PredictionError, fit_law
+from solver.costing.residency import BY_ITSELF, Situation
 from solver.costing.several_kinds import LawOfSeveralKinds, fit_several_kinds
 from solver.costing.terms import sort
 from solver.costing.workspaces import kernel_builds
@@ -72,20 +73,19 @@ class CostModel:
         self._laws: dict[tuple[str, _Quantity, CacheState], _AnyLaw | None] = {}
         self._builds = kernel_builds(profile)
 
-    def predict(self, spec: OpSpec, lost: float = 0.0) -> Prediction:
+    def predict(self, spec: OpSpec, situation: Situation = BY_ITSELF) -> Prediction:
         """Predict the costs of an operation within a step.
 
         Args:
             spec: the operation.
-            lost: share of the bytes of its operands that have left the caches
-                (:func:`~solver.costing.residency.lost_shares`).
+            situation: that of an op of a step.
 
         Raises:
             NotPredictable: no law covers it.
         """
         found = []
         for like, scope in _scopes(spec):
-            if (each := self._predicted(like, scope, lost)) is not None:
+            if (each := self._predicted(like, scope, situation)) is not None:
                 found.append(each)
                 if "." in scope and each[0].half < _SURE:
                     break
@@ -108,17 +108,17 @@ class CostModel:
         return max((spec.workspace_bytes(build) for build in self._builds), default=0)
 
     def _predicted(
-        self, like: OpSpec, scope: str, lost: float
+        self, like: OpSpec, scope: str, situation: Situation
     ) -> tuple[Estimate, Estimate, str] | None:
         """Time and energy from a group of operations; None if its laws do not give them."""
         try:
             warm, cold = (self._alone(like, scope, "time", state) for state in _STATES)
-            time = self._context.in_step(like.kind, warm, cold, lost)
+            time = self._context.in_step(like.kind, warm, cold, situation)
             if self._power_w is not None:
                 return time, Estimate(time.log + math.log(self._power_w), time.half), scope
             warm_j, cold_j = (self._alone(like, scope, "energy", state) for state in _STATES)
             power_w = math.exp(warm_j.log - warm.log)
-            return time, self._context.in_step(like.kind, warm_j, cold_j, lost, power_w), scope
+            return time, self._context.in_step(like.kind, warm_j, cold_j, situation, power_w), scope
         except PredictionError:
             return None
 
@@ -132,12 +132,12 @@ class CostModel:
                 return self._alone(like, scope, "time", "warm").half
         return math.inf
 
-    def carried_over(self, spec: OpSpec, lost: float = 0.0) -> CostInStep | None:
+    def carried_over(self, spec: OpSpec, situation: Situation = BY_ITSELF) -> CostInStep | None:
         """Costs within a step of a measured operation that was not watched.
 
         Args:
             spec: the operation.
-            lost: share of the bytes of its operands that have left the caches.
+            situation: that of an op of a step.
 
         Returns:
             None if no steps were watched, so that nothing is known about costs in a step.
@@ -149,9 +149,9 @@ class CostModel:
         warm_j, cold_j = (_estimate(operation, state, "energy") for state in _STATES)
         if warm is None or cold is None or warm_j is None or cold_j is None:
             return None
-        time = self._context.in_step(spec.kind, warm, cold, lost)
+        time = self._context.in_step(spec.kind, warm, cold, situation)
         power_w = math.exp(warm_j.log - warm.log)
-        energy = self._context.in_step(spec.kind, warm_j, cold_j, lost, power_w)
+        energy = self._context.in_step(spec.kind, warm_j, cold_j, situation, power_w)
         return CostInStep(interval_of(time), interval_of(energy))
 
     def _alone(self, like: OpSpec, scope: str, quantity: _Quantity, state: CacheState) -> Estimate:

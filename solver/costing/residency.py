@@ -1,4 +1,4 @@
-"""What each op of a training step finds in a processor's caches, from reuse distances.
+"""Situation of each op in a training step: what it finds in the caches, and what it overwrites.
 
 A cache that drops what was used longest ago has lost an operand if operands of more bytes than it
 holds were used since (Mattson et al. 1970, stack distance). In a step that repeats, parameters and
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from networks.training.step import TrainingStep
 
@@ -20,8 +21,24 @@ distances of 16 MB, operands cost what they cost in caches (benchmarks/cost_mode
 _DIGITS = 2
 
 
-def lost_shares(step: TrainingStep, last_level_cache_bytes: int | None) -> tuple[float, ...]:
-    """Share of the bytes of each op's operands that have left the caches since their last use.
+class Situation(NamedTuple):
+    """What distinguishes an op in a step from its operation by itself.
+
+    ``lost`` is the share of the bytes of its operands that have left the caches since their last
+    use. With ``overwrites``, its result takes the place of an operand, so that it moves fewer
+    bytes.
+    """
+
+    lost: float = 0.0
+    overwrites: bool = False
+
+
+BY_ITSELF = Situation()
+"""Operands in the caches, and a result beside them."""
+
+
+def situations(step: TrainingStep, last_level_cache_bytes: int | None) -> tuple[Situation, ...]:
+    """The situation of each op of a step.
 
     Args:
         step: a training step, executed as it is, again and again.
@@ -29,8 +46,13 @@ def lost_shares(step: TrainingStep, last_level_cache_bytes: int | None) -> tuple
             not known, so that nothing is said to be lost.
 
     Returns:
-        A share from 0 to 1 for each op of the step, in the step's order.
+        One for each op of the step, in the step's order.
     """
+    lost = _lost_shares(step, last_level_cache_bytes)
+    return tuple(Situation(share, op.overwrites) for op, share in zip(step.ops, lost, strict=True))
+
+
+def _lost_shares(step: TrainingStep, last_level_cache_bytes: int | None) -> tuple[float, ...]:
     if not last_level_cache_bytes:
         return (0.0,) * len(step.ops)
     cache = _Cache(int(SHARE_OF_CACHE * last_level_cache_bytes))

@@ -38,6 +38,7 @@ from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from solver.costing.costing import cost_graph
 from solver.costing.page_intervals import page_out_intervals
+from solver.costing.residency import Situation
 from solver.problem.graph import CostedGraph, Op, Tensor
 from solver.problem.schedule import Compute as ComputeOp
 from tests.support.graphs.profiles import made_up_profile
@@ -519,11 +520,13 @@ def test_earlier_sittings_keep_their_power() -> None:
     assert found.places[0].energy_j == first.places[0].energy_j
 
 
-def test_places_keep_what_the_caches_lost_there() -> None:
+def test_places_keep_the_situation_of_the_op() -> None:
     profile, keys = made_up_profile([RELU]), {"f": RELU.key}
-    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})] * 3, lost={"f": 0.25})
+    own = Situation(0.25, overwrites=True)
+    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})] * 3, situations={"f": own})
     again = step_costs(profile, NETWORK, keys, [sitting({"f": 2e-3})], before=first)
-    assert [place.lost for place in (*first.places, *again.places)] == [0.25, 0.25]
+    for place in (*first.places, *again.places):
+        assert (place.lost, place.overwrites) == own
 
 
 def test_a_part_has_its_own_cost_in_its_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, profile_device
 from replay.costs.general import Sweep
 from solver.costing.costing import cost_graph
+from solver.costing.terms import sort
 
 pytestmark = [pytest.mark.emulated, pytest.mark.slow, pytest.mark.usefixtures("own_boards")]
 
@@ -57,6 +59,10 @@ def test_an_interrupted_sweep_goes_on_and_predicts_a_network(tmp_path: Path) -> 
     assert profile.general.rounds >= 1
     assert profile.general.operations == len(profile.operations) - 1
     assert {spec.kind for spec in profile.by_spec} == set(SIGNATURES)
+    # Of what most networks consist of, more is known than of other sorts.
+    counts = Counter(map(sort, profile.by_spec))
+    convolutions = [count for name, count in counts.items() if name.startswith("conv2d.")]
+    assert statistics.mean(convolutions) > 1.5 * statistics.mean(counts.values())
     resumed.finish(profile)
     assert sweep(tmp_path) != begun
 

@@ -73,6 +73,7 @@ from replay.running.session import Progress, ReplaySession
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.costing.model import CostModel
+from solver.costing.residency import Situation
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
@@ -471,7 +472,7 @@ def test_the_cost_before_is_the_one_that_graphs_take() -> None:
     )
     before = isolated.changed(step_costs=(costs,))
     _, (found,) = refine_profile(before, STEPS, executions(), PROVENANCE)
-    kept, lost = (CostModel(before).carried_over(RELU, share) for share in (0.0, 1.0))
+    kept, lost = (CostModel(before).carried_over(RELU, Situation(share)) for share in (0.0, 1.0))
     assert kept is not None
     assert lost is not None
     assert found.before.time_s == kept.time_s

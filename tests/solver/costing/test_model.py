@@ -26,6 +26,7 @@ from devices.profile import (
 )
 from devices.signatures.ranges import draw_attributes
 from solver.costing.model import CostModel
+from solver.costing.residency import Situation
 
 KINDS = ("conv2d.forward", "linear.parameter_gradient", "batch_norm.forward", "relu.forward")
 
@@ -194,16 +195,19 @@ def test_costs_in_steps_lie_between_warm_and_cold_as_the_watched_ones_of_their_k
 
 
 def watched(
-    specs: Sequence[OpSpec], in_step_s: Callable[[OpSpec], float], lost: Callable[[OpSpec], float]
+    specs: Sequence[OpSpec],
+    in_step_s: Callable[[OpSpec], float],
+    situation: Callable[[OpSpec], Situation] = lambda _: Situation(),
 ) -> StepCosts:
-    """Costs in a step of which the caches lose some operands."""
+    """Costs in a step of ops in their situations."""
     places = (
         PlaceCost(
             op=f"op {number}",
             key=spec.key,
             time_s=Interval.exact(in_step_s(spec)),
             sittings_s=(in_step_s(spec),),
-            lost=lost(spec),
+            lost=situation(spec).lost,
+            overwrites=situation(spec).overwrites,
         )
         for number, spec in enumerate(specs)
     )
@@ -224,13 +228,14 @@ def test_what_the_caches_have_lost_is_in_the_cost(call_s: float) -> None:
     """Also where every op of the watched step found its operands in the caches."""
 
     def in_step_s(spec: OpSpec, lost: float = 0.0) -> float:
-        return call_s + true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec))
+        called_s = call_s * (1.0 + 5.0 * lost)  # instructions are lost, too
+        return called_s + true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec))
 
-    steps = watched(measured()[::2], in_step_s, lambda _: 0.0)
+    steps = watched(measured()[::2], in_step_s)
     model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
     for spec in (s for kind in KINDS for s in drawn(kind, 5, seed=9)):
         for lost in (0.0, 0.5, 1.0):
-            found = model.predict(spec, lost).time_s
+            found = model.predict(spec, Situation(lost)).time_s
             assert found.median == pytest.approx(in_step_s(spec, lost), rel=0.2)
             assert found.low < in_step_s(spec, lost) < found.high
 
@@ -243,13 +248,28 @@ def test_watched_places_tell_apart_what_the_caches_lose_and_what_kinds_do() -> N
         return zeros * (true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec)))
 
     specs = measured()[::2]
-    lost = {spec: float(number % 2) for number, spec in enumerate(specs)}
-    steps = watched(specs, lambda spec: in_step_s(spec, lost[spec]), lost.__getitem__)
+    own = {spec: Situation(float(number % 2)) for number, spec in enumerate(specs)}
+    steps = watched(specs, lambda spec: in_step_s(spec, own[spec].lost), own.__getitem__)
     model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
     for spec in (s for kind in KINDS for s in drawn(kind, 5, seed=9)):
         for share in (0.0, 1.0):
-            found = model.predict(spec, share).time_s.median
+            found = model.predict(spec, Situation(share)).time_s.median
             assert found == pytest.approx(in_step_s(spec, share), rel=0.25)
+
+
+def test_ops_that_overwrite_an_operand_take_less_also_of_kinds_that_were_not_watched() -> None:
+    def in_step_s(spec: OpSpec, overwrites: bool) -> float:
+        return (0.5 if overwrites else 1.0) * true_s(spec)
+
+    specs = [spec for spec in measured()[::2] if spec.family != "relu"]
+    own = {spec: Situation(overwrites=bool(number % 2)) for number, spec in enumerate(specs)}
+    steps = watched(specs, lambda spec: in_step_s(spec, own[spec].overwrites), own.__getitem__)
+    model = CostModel(board(measured(), true_s, steps=(steps,)))
+    for spec in measured()[1::2]:
+        for overwrites in (False, True):
+            carried = model.carried_over(spec, Situation(overwrites=overwrites))
+            assert carried is not None
+            assert carried.time_s.median == pytest.approx(in_step_s(spec, overwrites), rel=0.15)
 
 
 def test_joules_in_a_step_follow_its_seconds() -> None:
@@ -258,11 +278,11 @@ def test_joules_in_a_step_follow_its_seconds() -> None:
     def watts(spec: OpSpec) -> float:
         return 1.0 + spec.work_flop / (spec.work_flop + 1e4)
 
-    steps = watched(measured()[::2], lambda spec: 4e-6 + true_s(spec), lambda _: 0.0)
+    steps = watched(measured()[::2], lambda spec: 4e-6 + true_s(spec))
     model = CostModel(board(measured(), true_s, cold_s, watts, (steps,)))
     for spec in measured()[1::2]:
         for lost in (0.0, 1.0):
-            carried = model.carried_over(spec, lost)
+            carried = model.carried_over(spec, Situation(lost))
             assert carried is not None
             power_w = carried.energy_j.median / carried.time_s.median
             assert power_w == pytest.approx(watts(spec), rel=1e-6)

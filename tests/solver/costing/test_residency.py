@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from networks.models import build_model
 from networks.training import TrainingStep
-from solver.costing.residency import SHARE_OF_CACHE, lost_shares
+from solver.costing.residency import SHARE_OF_CACHE, situations
 
 _build = cache(build_model)
 
@@ -47,7 +47,7 @@ def test_what_is_lost_is_what_was_last_used_longer_ago_than_the_cache_holds(
     model: str, batch: int, cache_bytes: int
 ) -> None:
     step = _build(model, batch)
-    found = lost_shares(step, cache_bytes)
+    found = [each.lost for each in situations(step, cache_bytes)]
     expected = shares_by_distance(step, int(SHARE_OF_CACHE * cache_bytes))
     assert found == pytest.approx(expected, abs=0.0051)
 
@@ -59,4 +59,4 @@ def test_nothing_is_lost_without_a_cache_or_in_a_large_one(
     cache_bytes: int | None, share: float
 ) -> None:
     step = _build("resnet8", 1)
-    assert lost_shares(step, cache_bytes) == (share,) * len(step.ops)
+    assert {each.lost for each in situations(step, cache_bytes)} == {share}
