@@ -26,7 +26,7 @@ from networks.training.step import TrainingStep
 from solver.costing.costing import cost_graph
 from solver.costing.law import NUGGETS, SHAPES, LawShape
 from solver.costing.model import CostModel
-from solver.costing.residency import Situation, situations
+from solver.costing.situation import Situation, situations
 from solver.costing.terms import common_terms, few_terms, terms
 
 _TEXT = """

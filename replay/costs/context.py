@@ -51,7 +51,7 @@ from replay.costs.transfers import (
     without_transfers_beside,
 )
 from replay.running.measured import ReplayRecord
-from solver.costing.residency import Situation
+from solver.costing.situation import Situation
 from solver.problem.graph import CostedGraph
 
 FEWEST_SITTINGS = 3

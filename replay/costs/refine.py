@@ -44,7 +44,7 @@ from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
 from replay.costs.power import power_factors, power_in_context, product
 from replay.reporting.timing import ScheduledActions
-from solver.costing.residency import BY_ITSELF, Situation
+from solver.costing.situation import BY_ITSELF, Situation
 
 FEWEST_STEPS = 10
 MOST_STEPS = 100

@@ -19,7 +19,7 @@ from replay.costs.kept_sittings import KeptSittings
 from replay.costs.refine import measured_build
 from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
-from solver.costing.residency import situations
+from solver.costing.situation import situations
 
 if TYPE_CHECKING:
     from pathlib import Path

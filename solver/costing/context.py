@@ -1,7 +1,7 @@
 """Cost of an operation in a step, from its costs in a loop with warm and with cold caches.
 
 In a step, an operation finds some of its operands in the caches. How many bytes of them the caches
-have lost since their last use is known (:mod:`solver.costing.residency`): with that share ``lost``,
+have lost since their last use is known (:mod:`solver.costing.situation`): with that share ``lost``,
 an operation costs ``kept = warm + 0.75 · lost · (cold - warm)``. Where steps were watched, the cost
 in a step is ``call · (1 + 5 · lost) + kept · exp(offset + share · log(cold / kept))``. The call is
 what an executor adds to every operation. Offset and share are those of the kind, drawn towards
@@ -25,7 +25,7 @@ import numpy as np
 
 from devices.profile import DeviceProfile, Interval, PlaceCost
 from solver.costing.law import Estimate
-from solver.costing.residency import Situation
+from solver.costing.situation import Situation
 
 # Fewest distinct operations that have to be watched.
 _FEWEST = 6

@@ -1,9 +1,10 @@
 """``cost_graph``: a costed graph from a training step and a device profile.
 
 The cost of an op is what the profile measured of its operation: in this op's place of a watched
-step; else in any place of one; else by itself. If the operation was not measured and the profile
-states rates, the cost is its FLOP at those rates; otherwise it is predicted from the operations
-that were measured, and the result lists it.
+step; else in any place of one; else by itself, and carried over into the op's situation if steps of
+other operations were watched. If the operation was not measured and the profile states rates, the
+cost is its FLOP at those rates; otherwise it is predicted from the operations that were measured,
+in the op's situation, and the result lists it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
 from solver.costing.packing import PackedTransfers, packed_transfers
 from solver.costing.page_intervals import PageIntervals, page_in_intervals, page_out_intervals
-from solver.costing.residency import BY_ITSELF, Situation, situations
+from solver.costing.situation import BY_ITSELF, Situation, situations
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 

@@ -20,8 +20,8 @@ from devices.operation import OpSpec
 from devices.profile import CacheState, DeviceProfile, Interval, OperationCost
 from solver.costing.context import Context, estimate_of, interval_of
 from solver.costing.law import SHAPES, Estimate, Law, LawShape, PredictionError, fit_law
-from solver.costing.residency import BY_ITSELF, Situation
 from solver.costing.several_kinds import LawOfSeveralKinds, fit_several_kinds
+from solver.costing.situation import BY_ITSELF, Situation
 from solver.costing.terms import sort
 from solver.costing.workspaces import kernel_builds
 

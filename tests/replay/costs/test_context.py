@@ -38,7 +38,7 @@ from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
 from solver.costing.costing import cost_graph
 from solver.costing.page_intervals import page_out_intervals
-from solver.costing.residency import Situation
+from solver.costing.situation import Situation
 from solver.problem.graph import CostedGraph, Op, Tensor
 from solver.problem.schedule import Compute as ComputeOp
 from tests.support.graphs.profiles import made_up_profile

@@ -73,7 +73,7 @@ from replay.running.session import Progress, ReplaySession
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.costing.model import CostModel
-from solver.costing.residency import Situation
+from solver.costing.situation import Situation
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule

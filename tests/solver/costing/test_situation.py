@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from networks.models import build_model
 from networks.training import TrainingStep
-from solver.costing.residency import SHARE_OF_CACHE, situations
+from solver.costing.situation import SHARE_OF_CACHE, situations
 
 _build = cache(build_model)
 
