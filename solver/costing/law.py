@@ -9,9 +9,9 @@ the group's mean correction far away from them.
 
 Several such laws are tried, with terms of the kind or with those that all kinds have, with and
 without a correction. Each is fitted without some of the operations and predicts those
-(cross-validation). The first law is taken whose mean error is the least, but for one standard error
-of that (Breiman et al. 1984, section 3.4.3): operations of networks are unlike drawn ones, and laws
-without a correction rely less on these. The errors of that law give the interval. Each
+(cross-validation). The first law is taken whose mean error is about the least: operations of
+networks are unlike drawn ones, and laws without a correction rely less on these. The errors of that
+law give the interval. Each
 error is divided by the process's standard deviation at that operation, which grows with the
 distance to what was measured; with s the root mean square of these ratios and t the quantile of
 Student's distribution, the 95 % interval is the prediction times exp(± t · s · standard deviation).
@@ -56,6 +56,9 @@ NUGGETS: tuple[float | None, ...] = (None, 0.0025, 0.1)
 # Logarithm of the narrowest factor between a prediction and an end of its interval. A cost depends
 # a little on the data too.
 _LEAST = 0.01
+
+# Mean error of a law, over the least one, up to which the law counts as good as the best.
+_AS_GOOD = 1.15
 
 _CONFIDENCE = 0.95
 
@@ -152,12 +155,11 @@ def fit_law(
         table = tables[terms_of]
         with suppress(PredictionError):
             errors, deviations = table.left_out(nugget, folds)
-            tried.append((np.abs(errors), table, nugget, errors / deviations))
+            tried.append((float(np.abs(errors).mean()), table, nugget, errors / deviations))
     if not tried:
         raise PredictionError("the cost of one operation, predicted from the others, is zero")
-    least = min((sizes for sizes, *_ in tried), key=np.mean)
-    enough = float(least.mean() + least.std(ddof=1) / math.sqrt(len(least)))
-    _, table, nugget, ratios = next(each for each in tried if each[0].mean() <= enough)
+    enough = _AS_GOOD * min(error for error, *_ in tried)
+    _, table, nugget, ratios = next(each for each in tried if each[0] <= enough)
     return Law(table.fit(nugget, np.arange(len(specs))), _reach(ratios))
 
 
