@@ -2,9 +2,9 @@
 
 The first round has a small operation of every sort: every kind, and every kernel of a kind.
 The cost model is fitted to what was measured so far, random shapes from the ranges that networks
-use are predicted, and the next round measures those of which it is least sure. Half of them are of
-the families that most networks consist of, until enough of these were measured. Shapes that take
-long are left out, since many short operations say more in the same time.
+use are predicted, and the next round measures those of which it is least sure. At most half of a
+round goes to families that most networks consist of first, until enough of these were measured.
+Shapes that take long are left out, since many short operations say more in the same time.
 
 Every round is a run of its own in a directory of the sweep. A round is drawn from the seed and from
 the rounds before, so that an interrupted sweep goes on where it stopped.
@@ -56,8 +56,8 @@ _COMMON = frozenset(
 """Families that most networks consist of."""
 
 _OF_A_COMMON_SORT, _ENOUGH = 10, 40
-"""The same for one of a common family; operations of it that are measured even if the model is
-sure. From a few operations, a law may be sure and wrong."""
+"""Most operations of one sort of a common family in a later round; number of such operations up to
+which they are measured even if the model is sure. From a few, a law may be sure and wrong."""
 
 _OF_A_ROUND = 250
 """Most operations of a later round: after it, the model is sure of other ones."""

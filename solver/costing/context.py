@@ -38,9 +38,8 @@ _SHARE_WEIGHT = 2.0
 _VARIANCE_WEIGHT = 3.0
 
 # Part of the difference between cold and warm that operands cost which have left the caches, and
-# its standard deviation: those of ResNet-18 and a transformer on a computer, of which the caches
-# lose most (benchmarks/cost_model). Next to the caches are those of other processors, and the
-# hardware fetches ahead.
+# its standard deviation. Set on the watched steps of eight networks on one computer, as are the
+# figures of a call (docs/benchmarks/cost-model.md); most is lost in ResNet-18 and a transformer.
 _OF_LOST = 0.75
 _OF_LOST_DEVIATION = 0.25
 
@@ -49,7 +48,7 @@ _CALLS = tuple(number / 20 for number in range(20))
 
 # What a call takes more, relative to it, where the caches have lost all operands: the kernel's
 # instructions are fetched again, too. And standard deviations of a call, relative to it, where
-# nothing and where all is lost. Those of the same networks.
+# nothing and where all is lost.
 _FETCHED = 5.0
 _CALL_DEVIATION, _FETCHED_DEVIATION = 0.3, 0.6
 

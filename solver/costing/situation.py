@@ -14,15 +14,14 @@ from typing import NamedTuple
 from networks.training.step import TrainingStep
 
 SHARE_OF_CACHE = 0.5
-"""Share of the last-level cache that an operand is found in: the cache has other users, and keeps
-what it keeps in sets. Watched steps of eight networks on a computer with 32 MiB show it: up to
-distances of 16 MB, operands cost what they cost in caches (benchmarks/cost_model)."""
+"""Share of the last-level cache that is taken to hold operands: it has other users. It was set on
+the watched steps of eight networks on one computer (docs/benchmarks/cost-model.md), not derived."""
 
 _DIGITS = 2
 
 
 class Situation(NamedTuple):
-    """What distinguishes an op in a step from its operation by itself.
+    """How an op runs in a step, as far as that differs from a loop of its own.
 
     ``lost`` is the share of the bytes of its operands that have left the caches since their last
     use. With ``overwrites``, its result takes the place of an operand, so that it moves fewer

@@ -238,6 +238,11 @@ def test_what_the_caches_have_lost_is_in_the_cost(call_s: float) -> None:
             found = model.predict(spec, Situation(lost)).time_s
             assert found.median == pytest.approx(in_step_s(spec, lost), rel=0.35)
             assert found.low < in_step_s(spec, lost) < found.high
+    for spec in measured()[1::2]:
+        for lost in (0.0, 0.5, 1.0):
+            carried = model.carried_over(spec, Situation(lost))
+            assert carried is not None
+            assert carried.time_s.median == pytest.approx(in_step_s(spec, lost), rel=0.1)
 
 
 def test_watched_places_tell_apart_what_the_caches_lose_and_what_kinds_do() -> None:
@@ -255,6 +260,11 @@ def test_watched_places_tell_apart_what_the_caches_lose_and_what_kinds_do() -> N
         for share in (0.0, 1.0):
             found = model.predict(spec, Situation(share)).time_s.median
             assert found == pytest.approx(in_step_s(spec, share), rel=0.35)
+    for spec in measured()[1::2]:
+        for share in (0.0, 1.0):
+            carried = model.carried_over(spec, Situation(share))
+            assert carried is not None
+            assert carried.time_s.median == pytest.approx(in_step_s(spec, share), rel=0.1)
 
 
 def test_ops_that_overwrite_an_operand_take_less_also_of_kinds_that_were_not_watched() -> None:
@@ -273,7 +283,7 @@ def test_ops_that_overwrite_an_operand_take_less_also_of_kinds_that_were_not_wat
 
 
 def test_joules_in_a_step_follow_its_seconds() -> None:
-    """Where each operation has a power of its own, that of the call is the operation's."""
+    """A call draws the power of its operation; each operation of this board has its own."""
 
     def watts(spec: OpSpec) -> float:
         return 1.0 + spec.work_flop / (spec.work_flop + 1e4)
