@@ -17,13 +17,14 @@ from tests.support.onboard.kernels import KernelLibrary, Matmul, compile_library
 _DRAWS = 40
 """Operations of each kind; some thousands in all."""
 
-# As if the processor had other vectors, or none: only workspace queries are called.
+# As if the processor had other vectors, or none: only workspace queries are called, which must run
+# without those.
 _BUILDS: dict[str, tuple[Matmul, tuple[str, ...], KernelBuild]] = {
     "no vectors": ("in-tree", ("-U__SSE2__",), KernelBuild(4, is_small=False)),
     "NEON": ("in-tree", ("-U__SSE2__", "-D__aarch64__"), KernelBuild(20, is_small=False)),
     "SSE2": ("in-tree", (), KernelBuild(24, is_small=False)),
-    "AVX": ("in-tree", ("-mavx",), KernelBuild(24, is_small=False)),
-    "AVX-512": ("in-tree", ("-mavx512f",), KernelBuild(32, is_small=False)),
+    "AVX": ("in-tree", ("-D__AVX__",), KernelBuild(24, is_small=False)),
+    "AVX-512": ("in-tree", ("-D__AVX__", "-D__AVX512F__"), KernelBuild(32, is_small=False)),
     "small": ("in-tree", ("-DJW_SMALL_MEMORY=1",), KernelBuild(4, is_small=True)),
     "BLAS": ("cblas", (), KernelBuild(0, is_small=False)),
     "small, BLAS": ("cblas", ("-DJW_SMALL_MEMORY=1",), KernelBuild(0, is_small=True)),
