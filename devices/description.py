@@ -310,8 +310,12 @@ class DeviceDescription(StrictModel):
             raise ValueError("storage: a Linux board needs path or mtd_partition, not driver")
         if gpio is not None and gpio.line is None:
             raise ValueError("meter.sync: a Linux board needs the chip and line that it drives")
-        if self.emulator is not None and isinstance(self.transport, LocalTransport):
+        emulator = self.emulator
+        if emulator is not None and isinstance(self.transport, LocalTransport):
             raise ValueError("emulator: an emulated board needs transport ssh or serial")
+        card = None if emulator is None else emulator.card
+        if card is not None and card.spi_port is not None:
+            raise ValueError("emulator: card.spi_port is for boards on a serial transport")
 
     def _require_microcontroller(self, transport: SerialTransport, gpio: GpioSync | None) -> None:
         if transport.port is None and self.emulator is None:

@@ -93,10 +93,15 @@ class Throttle(StrictModel):
 
 
 class EmulatedCard(StrictModel):
-    """Emulated SD card, empty at every start."""
+    """Emulated SD card, empty at every start.
+
+    ``spi_port`` is the address of the SPI port (PL022) that it is wired to, on a machine that has
+    no slot for it.
+    """
 
     size_bytes: Count = 64 << 20
     throttle: Throttle | None = None
+    spi_port: Address | None = None
 
 
 class EmulatedNand(StrictModel):

@@ -19,6 +19,7 @@ from devices.firmware import EmulatedCard, Emulator
 from devices.plan import ExecutionPlan
 from profiler.building.programs import program_path
 from profiler.lab.monitor import Monitor
+from profiler.lab.wiring import card_wiring
 
 if TYPE_CHECKING:
     from profiler.building.firmware_image import FirmwareImage
@@ -109,6 +110,8 @@ class Microcontroller(Guest):
     without a client is lost."""
 
     firmware: FirmwareImage
+    wiring: Path | None
+    """Plugin that wires the card, on a machine without a slot."""
 
     @property
     def contents(self) -> dict[str, Path]:
@@ -129,8 +132,12 @@ class Microcontroller(Guest):
         words += ["-serial", "chardev:line"]
         if self.emulator.icount_shift is not None:
             words += ["-icount", f"shift={self.emulator.icount_shift},sleep=off"]
-        if self.emulator.card is not None:
-            words += ["-drive", f"if=sd,{_drive(self.emulator.card)}"]
+        if (card := self.emulator.card) is not None and self.wiring is not None:
+            words += ["-drive", f"if=none,id=card,{_drive(card)}"]
+            plugin = str(self.wiring).replace(",", ",,")
+            words += ["-plugin", f"{plugin},port={card.spi_port:#x}"]
+        elif card is not None:
+            words += ["-drive", f"if=sd,{_drive(card)}"]
         return words
 
     def port(self, monitor: Monitor) -> int:
@@ -229,7 +236,9 @@ def make_guest(
         from profiler.building.firmware_image import build_firmware
 
         firmware = build_firmware(description, progress, plans)
-        return Microcontroller(description, emulator, firmware)
+        is_wired = emulator.card is not None and emulator.card.spi_port is not None
+        wiring = card_wiring(progress) if is_wired else None
+        return Microcontroller(description, emulator, firmware, wiring)
     from profiler.lab.image import build_image, kernel_words
 
     image = build_image(progress)

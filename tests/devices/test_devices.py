@@ -91,6 +91,7 @@ def test_the_catalogue_holds_the_promised_boards() -> None:
         "emulated-m3-sd",
         "emulated-m4f",
         "emulated-m4f-psram",
+        "emulated-m4f-sd",
         "jetson-orin-nano",
         "jetson-tx2",
         "local",
@@ -193,6 +194,17 @@ PPK2_BY_LINE = {"kind": "ppk2", "port": "/dev/ttyACM0", "mode": "source", "volta
             "nand and sensor are for Linux boards only",
         ),
         ("emulated-a72", {"transport": {"kind": "local"}}, "needs transport ssh or serial"),
+        (
+            "emulated-a72",
+            {
+                "emulator": {
+                    "program": "qemu-system-aarch64",
+                    "machine": "virt",
+                    "card": {"spi_port": 0x40026000},
+                }
+            },
+            "card.spi_port is for boards on a serial transport",
+        ),
         (
             "emulated-m3-sd",
             {

@@ -105,12 +105,14 @@ def trained_head() -> TrainingStep:
     [
         ("emulated-m3-sd", training_step(small_lookups(), "momentum")),
         ("emulated-m4f-psram", training_step(small_lookups(), "momentum")),
+        ("emulated-m4f-sd", training_step(small_lookups(), "momentum")),
         ("emulated-m3-sd", trained_head()),
         ("emulated-m0-flash", trained_head()),
     ],
     ids=[
         "changed rows on a card",
         "changed rows in external RAM",
+        "changed rows on a card wired to a board without a slot",
         "frozen rows on a card",
         "frozen rows in flash",
     ],

@@ -1,10 +1,11 @@
-/* Only UART0 is used; the image sets up the clock. Source: Cortex-M System Design Kit TRM DDI 0479
- * (APB UART). */
+/* UART0 and one SPI port are used; the image sets up the clock. Source: Cortex-M System Design Kit
+ * TRM DDI 0479 (APB UART). */
 #include "cmsdk.h"
 
 #include JW_BOARD_DATA
 #include "board.h"
 #include "cpu.h"
+#include "pl022.h"
 #include "systick.h"
 
 #define UART0_DATA REG32(0x40004000)
@@ -71,4 +72,24 @@ void board_uart_flush(void) {
 unsigned char *board_psram(uint32_t *bytes) {
     *bytes = board_external.bytes;
     return (unsigned char *)(uintptr_t)board_external.address;
+}
+
+/* --- SPI, for boards with a card -------------------------------------------------------------- */
+
+void board_spi_init(void) {
+    pl022_init(board_spi_card.port, board_spi_card.slow_divider);
+}
+
+uint8_t board_spi_exchange(uint8_t byte) {
+    return pl022_exchange(board_spi_card.port, byte);
+}
+
+/* The card is always selected: see cmsdk_card. */
+void board_spi_select(bool selected) {
+    (void)selected;
+}
+
+void board_spi_fast(bool fast) {
+    pl022_set_divider(board_spi_card.port,
+                      fast ? board_spi_card.fast_divider : board_spi_card.slow_divider);
 }

@@ -18,4 +18,14 @@ typedef struct {
 
 extern const cmsdk_psram board_external;
 
+/* An SD card at the PL022 with the address `port`, for boards that have one. It is the only device
+ * there and always selected: no pin of the images is a chip select. The dividers divide the
+ * processor's clock and are even. */
+typedef struct {
+    uint32_t port;
+    uint32_t slow_divider, fast_divider;
+} cmsdk_card;
+
+extern const cmsdk_card board_spi_card;
+
 #endif

@@ -1,10 +1,11 @@
 /* The PLL makes 200 MHz from the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins
- * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022 TRM. */
+ * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 TRM. */
 #include "lm3s.h"
 
 #include JW_BOARD_DATA
 #include "board.h"
 #include "cpu.h"
+#include "pl022.h"
 
 #define CLOCK_HZ (200000000u / board_data.pll_divisor)
 
@@ -46,14 +47,7 @@
 #define UART0_CLEAR REG32(0x4000C044)
 #define INTERRUPT_RECEIVE_AND_TIMEOUT (1u << 4 | 1u << 6)
 
-#define SSI0_CONTROL0 REG32(0x40008000)
-#define CONTROL0_8_BITS 7u
-#define SSI0_CONTROL1 REG32(0x40008004)
-#define CONTROL1_ENABLE 2u
-#define SSI0_DATA REG32(0x40008008)
-#define SSI0_STATUS REG32(0x4000800C)
-#define STATUS_RECEIVED 4u
-#define SSI0_PRESCALE REG32(0x40008010)
+#define SSI0 0x40008000u
 
 /* Pins of port A. */
 #define UART_PINS (1u << 0 | 1u << 1)
@@ -141,17 +135,11 @@ void board_spi_init(void) {
     set_up_outputs(board_spi_card.select);
     GPIO_AFSEL(LM3S_GPIO_A) |= SSI_PINS;
     GPIO_DEN(LM3S_GPIO_A) |= SSI_PINS;
-    SSI0_CONTROL1 = 0;
-    SSI0_CONTROL0 = CONTROL0_8_BITS;
-    SSI0_PRESCALE = board_spi_card.slow_divider;
-    SSI0_CONTROL1 = CONTROL1_ENABLE;
+    pl022_init(SSI0, board_spi_card.slow_divider);
 }
 
 uint8_t board_spi_exchange(uint8_t byte) {
-    SSI0_DATA = byte;
-    while (!(SSI0_STATUS & STATUS_RECEIVED)) {
-    }
-    return (uint8_t)SSI0_DATA;
+    return pl022_exchange(SSI0, byte);
 }
 
 void board_spi_select(bool selected) {
@@ -160,7 +148,5 @@ void board_spi_select(bool selected) {
 }
 
 void board_spi_fast(bool fast) {
-    SSI0_CONTROL1 = 0;
-    SSI0_PRESCALE = fast ? board_spi_card.fast_divider : board_spi_card.slow_divider;
-    SSI0_CONTROL1 = CONTROL1_ENABLE;
+    pl022_set_divider(SSI0, fast ? board_spi_card.fast_divider : board_spi_card.slow_divider);
 }

@@ -25,6 +25,7 @@ from profiler.lab import RunningBoard, bring_up, kept_boards, start, take_down
 from profiler.lab.directories import boards_directory
 from profiler.lab.process import Launch, Process
 from profiler.lab.qemu import Guest
+from profiler.lab.wiring import card_wiring
 from profiler.transports.serial.exchange import StrangerError
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
@@ -39,6 +40,7 @@ from tests.support.paths import ROOT
 from tests.support.progress import ignore
 
 M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
+M4F_SD = "emulated-m4f-sd"
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +81,13 @@ def hello(description: DeviceDescription) -> str:
         return board.hello()["board"]
 
 
+def with_card(name: str, card: EmulatedCard) -> DeviceDescription:
+    description = load_description(name)
+    assert description.emulator is not None
+    emulator = description.emulator.model_copy(update={"card": card})
+    return description.model_copy(update={"emulator": emulator})
+
+
 def run(*argv: str) -> int:
     return cli.main(argv)
 
@@ -93,7 +102,7 @@ def runs() -> list[Path]:
 @pytest.mark.emulated
 @pytest.mark.parametrize(
     ("name", "board"),
-    [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
+    [(M4F, "mps2-an386"), (M4F_SD, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
 )
 def test_a_board_answers_repeatedly_until_it_is_stopped(name: str, board: str) -> None:
     with started(name) as running:
@@ -118,17 +127,50 @@ def test_a_reset_board_answers_a_new_hello_on_the_same_line() -> None:
 
 @pytest.mark.emulated
 def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
-    description = load_description(M3_SD)
-    assert description.emulator is not None
     throttle = Throttle(read_iops=1000, write_iops=1000)
-    card = EmulatedCard(size_bytes=1 << 25, throttle=throttle)
-    emulator = description.emulator.model_copy(update={"card": card, "icount_shift": None})
+    description = with_card(M3_SD, EmulatedCard(size_bytes=1 << 25, throttle=throttle))
+    assert description.emulator is not None
+    emulator = description.emulator.model_copy(update={"icount_shift": None})
     with start(description.model_copy(update={"emulator": emulator}), ignore) as running:
         (image,) = runs()[0].glob("*.img")
         assert image.stat().st_size == 1 << 25
         assert image.stat().st_blocks == 0
         with session(running.description) as board:
             assert "capacity_bytes=33554432" in board.line("storage")
+
+
+@pytest.mark.emulated
+def test_a_card_that_is_wired_to_a_machine_without_a_slot_survives_a_reset() -> None:
+    """A write lasts as long as the card, which lasts as long as the board."""
+    card = EmulatedCard(size_bytes=1 << 25, spi_port=0x40026000)
+    with start(with_card(M4F_SD, card), ignore) as running:
+        with session(running.description) as board:
+            before = board.line("storage")
+            assert "capacity_bytes=33554432" in before
+        running.reset()
+        with session(running.description) as board:
+            assert board.line("storage") == before
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("name", [M4F_SD, M3_SD])
+def test_a_card_cannot_be_wired_where_the_machine_has_no_spi_port(name: str) -> None:
+    card = EmulatedCard(spi_port=0x40004000)
+    said = "the card cannot be wired: this machine has no SPI port .* at this address"
+    with pytest.raises(BoardUnreachable, match=said):
+        start(with_card(name, card), ignore)
+    assert runs() == []
+
+
+@pytest.mark.emulated
+def test_a_card_is_wired_only_if_the_plugin_can_be_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BuildFailed, match="needs cc, which") as caught:
+        card_wiring(ignore)
+    assert caught.value.remedy == "install with: sudo apt install gcc"
 
 
 @pytest.mark.emulated

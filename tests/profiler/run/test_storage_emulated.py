@@ -77,14 +77,18 @@ def card_board(size_bytes: int) -> AbstractContextManager[StorageBoard]:
     return opened("emulated-m3-sd", card=EmulatedCard(size_bytes=size_bytes))
 
 
+def wired_card_board() -> AbstractContextManager[StorageBoard]:
+    return opened("emulated-m4f-sd")
+
+
 def flash_board() -> AbstractContextManager[StorageBoard]:
     return opened("emulated-m0-flash")
 
 
 @pytest.fixture(
     scope="module",
-    params=[lambda: card_board(CARD), lambda: card_board(BIG_CARD), flash_board],
-    ids=["sdsc", "sdhc", "nrf51"],
+    params=[lambda: card_board(CARD), lambda: card_board(BIG_CARD), wired_card_board, flash_board],
+    ids=["sdsc", "sdhc", "sdsc on a board without a slot", "nrf51"],
 )
 def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[StorageBoard]:
     with request.param() as board:
