@@ -25,10 +25,8 @@ _SHARES = (0.7, 0.4)
 """RAM of the schedules that are watched beside the whole step, as shares of its peak."""
 
 _SHARES_OF_BOARD = (0.95, 0.8)
-"""RAM of the schedules that are watched in its place, as shares of the board's.
-
-A plan in the firmware of a microcontroller leaves a little less than the profiler's firmware does.
-"""
+"""RAM of the schedules that are watched in its place, as shares of the board's. What a firmware
+records of them is taken from it."""
 
 _SHARES_THAT_PAGE = (0.5, 0.7, 0.9, 0.97, 0.99)
 """RAM of one more schedule on a Linux board, which pages and recomputes nothing: the smallest of
@@ -39,6 +37,9 @@ _SHARE_THAT_PACKS = 1.02
 so that addresses are found at once."""
 
 _SOLVE_S = 5.0
+_SOLVE_BESIDE_RECORDS_S = 20.0
+"""Seconds for a schedule on a board whose firmware keeps its records in the same RAM: several
+searches, the first of which finds out how large these are."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,13 @@ class Way:
             return False
         return True
 
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of the arena; raises :class:`LoweringError` where the way cannot run."""
-        return self.plan(self._workspace_bytes).arena_bytes
+    def ram_bytes(self, profile: DeviceProfile) -> int:
+        """RAM that it takes of the profiled board; raises :class:`LoweringError` where it cannot
+        run."""
+        from profiler.building.plan_memory import profiled_ram_bytes
+
+        plan = self.plan(self._workspace_bytes)
+        return plan.arena_bytes + profiled_ram_bytes(plan, profile)
 
     @property
     def _workspace_bytes(self) -> dict[OpSpec, int]:
@@ -236,16 +240,12 @@ def ways_to_run(
 def _ways_of(
     step: TrainingStep, profile: DeviceProfile, pages: bool, progress: Callable[[str], None]
 ) -> list[Way]:
-    from solver.options import SolverOptions
-    from solver.problem.schedule import Budget
-    from solver.solving.solving import require_uninterrupted, solve_graph
-
     graph = _costed(step, profile)
     peak_bytes = _peak_bytes(graph)
     usable_bytes = profile.board.usable_bytes
     ways = []
     whole = Way(step, graph, None)
-    if step.parameters_in == "ram" and whole.arena_bytes <= usable_bytes:
+    if step.parameters_in == "ram" and whole.ram_bytes(profile) <= usable_bytes:
         ways.append(whole)
         budgets = [int(share * peak_bytes) for share in _SHARES]
     else:
@@ -254,15 +254,32 @@ def _ways_of(
         progress(f"solving for {budget_bytes} bytes of RAM")
         # Transfers only where nothing else fits: they wear the storage.
         for paging in (False, True) if pages else (False,):
-            schedule = solve_graph(
-                graph,
-                Budget(ram_bytes=budget_bytes, paging=paging),
-                SolverOptions(time_limit_s=_SOLVE_S, gap=0.01),
-                with_advice=False,
-            )
-            require_uninterrupted(schedule)
+            schedule = _solved(step, graph, profile, budget_bytes, paging)
             way = Way(step, graph, schedule)
             if schedule.actions and way.can_run:
                 ways.append(way)
                 break
     return ways
+
+
+def _solved(
+    step: TrainingStep, graph: CostedGraph, profile: DeviceProfile, ram_bytes: int, paging: bool
+) -> Schedule:
+    from replay.board_ram import BoardRam
+    from solver.options import SolverOptions
+    from solver.problem.schedule import Budget
+    from solver.solving.shared_ram import solve_in_shared_ram
+    from solver.solving.solving import require_uninterrupted, solve_graph
+
+    def find(budget: Budget, time_limit_s: float | None) -> Schedule:
+        options = SolverOptions(time_limit_s=time_limit_s, gap=0.01)
+        found = solve_graph(graph, budget, options, with_advice=False)
+        require_uninterrupted(found)
+        return found
+
+    ram = BoardRam(step, graph, profile) if profile.board.shares_ram else None
+    limit_s = _SOLVE_S if ram is None else _SOLVE_BESIDE_RECORDS_S
+    *_, schedule = solve_in_shared_ram(
+        find, Budget(ram_bytes=ram_bytes, paging=paging), limit_s, ram
+    )
+    return schedule

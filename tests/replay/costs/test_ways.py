@@ -126,3 +126,22 @@ def test_parameters_stay_in_ram_where_other_operations_read_them_from_storage() 
     searched: list[str] = []
     found = ways_that_page(network, profile, [known, way(SCHEDULE)], 1 << 30, searched.append)
     assert (list(found), searched) == ([], [])
+
+
+@pytest.mark.slow
+def test_schedules_that_are_watched_leave_room_for_the_firmwares_records_of_them() -> None:
+    """Nearly all of the board's RAM would do for the arena alone, but not for its records too."""
+    published = load_published("m4")
+    ram = {"memory_bytes": 1 << 20, "available_bytes": 12_000}
+    boards = {
+        shares: published.changed(
+            board=published.board.model_copy(update={**ram, "shares_ram": shares})
+        )
+        for shares in (True, False)
+    }
+    taken = {
+        shares: [way.ram_bytes(boards[True]) for way in ways_to_run(DIGITS, board, True, quiet)]
+        for shares, board in boards.items()
+    }
+    assert taken[True]
+    assert max(taken[True]) <= 12_000 < max(taken[False])
