@@ -71,24 +71,38 @@ static void note_span(const jw_executor *e, const jw_action *action, uint64_t st
         (jw_span){seconds(start_ns - e->begin_ns), seconds(now(e) - start_ns)};
 }
 
-const char *jw_executor_transfer(jw_executor *e, const jw_action *transfer) {
+static const char *page(const jw_executor *e, const jw_action *transfer) {
     unsigned char *memory = at(e, transfer->address);
-    const uint64_t start_ns = e->watched ? now(e) : 0;
-    const uint64_t working_ns = e->working_ns ? e->working_ns() : 0;
-    const char *error;
     if (transfer->verb == JW_DO_PAGE_OUT) {
-        error = jw_store_page_out(e->store, transfer->index, memory,
-                                  (size_t)(e->arena + e->plan->arena_bytes - memory));
-    } else if (transfer->verb == JW_DO_PAGE_IN) {
-        error = jw_store_page_in(e->store, transfer->index, (jw_copy)transfer->copy, memory);
-    } else {
-        error = jw_store_page_in_rows(e->store, transfer->index, memory);
+        return jw_store_page_out(e->store, transfer->index, memory,
+                                 (size_t)(e->arena + e->plan->arena_bytes - memory));
     }
+    return transfer->verb == JW_DO_PAGE_IN
+               ? jw_store_page_in(e->store, transfer->index, (jw_copy)transfer->copy, memory)
+               : jw_store_page_in_rows(e->store, transfer->index, memory);
+}
+
+/* Carry out a transfer; `idle_ns`: how long the calling thread used no processor meanwhile. On Linux,
+ * each reading of the processor's time is a system call. The span has both, so that a watched transfer
+ * takes as long as others. */
+static const char *carry_out(jw_executor *e, const jw_action *transfer, uint64_t *idle_ns) {
+    const uint64_t start_ns = now(e);
+    const uint64_t working_ns = e->working_ns ? e->working_ns() : 0;
+    const uint64_t begin_ns = now(e);
+    const char *error = page(e, transfer);
+    const uint64_t lasted_ns = now(e) - begin_ns;
+    const uint64_t worked_ns = e->working_ns ? e->working_ns() - working_ns : lasted_ns;
+    e->transfer_ns += e->working_ns ? worked_ns : 0;
+    *idle_ns = lasted_ns > worked_ns ? lasted_ns - worked_ns : 0;
     if (e->watched) {
         note_span(e, transfer, start_ns);
     }
-    e->transfer_ns += e->working_ns ? e->working_ns() - working_ns : 0;
     return error;
+}
+
+const char *jw_executor_transfer(jw_executor *e, const jw_action *transfer) {
+    uint64_t idle_ns;
+    return carry_out(e, transfer, &idle_ns);
 }
 
 /* Wait until at most `left` transfers are under way. */
@@ -101,22 +115,7 @@ static const char *wait_for(jw_executor *e, uint16_t left) {
     return error;
 }
 
-static const char *transfer_now(jw_executor *e, const jw_action *action) {
-    const char *error = wait_for(e, 0);
-    if (!error) {
-        e->submitted++;
-        e->over++;
-        error = jw_executor_transfer(e, action);
-        e->failed = error ? action : NULL;
-    }
-    return error;
-}
-
 typedef const char *blocking(jw_executor *executor, const void *of);
-
-static const char *block_for_transfer(jw_executor *e, const void *of) {
-    return transfer_now(e, of);
-}
 
 static const char *block_until_left(jw_executor *e, const void *of) {
     return wait_for(e, *(const uint16_t *)of);
@@ -141,7 +140,8 @@ static const char *wait_until_over(jw_executor *e, uint16_t count) {
         return NULL;
     }
     const uint16_t left = (uint16_t)(e->submitted > count ? e->submitted - count : 0);
-    return block(e, block_until_left, &left);
+    return e->channel->is_over(e->channel, left) ? wait_for(e, left)
+                                                 : block(e, block_until_left, &left);
 }
 
 /* The table of a transfer of rows if it is in RAM, else NULL. */
@@ -170,9 +170,24 @@ static bool has_company(const jw_executor *e, const jw_action *transfer) {
     return false;
 }
 
+/* Carry out a transfer here, after all that are under way. */
+static const char *transfer_alone(jw_executor *e, const jw_action *action) {
+    const char *error = wait_until_over(e, e->submitted);
+    if (error) {
+        return error;
+    }
+    e->submitted++;
+    e->over++;
+    uint64_t idle_ns;
+    error = carry_out(e, action, &idle_ns);
+    e->blocked_ns += idle_ns;
+    e->failed = error ? action : NULL;
+    return error;
+}
+
 static const char *transfer(jw_executor *e, const jw_action *action) {
     if (!action->asynchronous || !e->channel || !has_company(e, action)) {
-        return block(e, block_for_transfer, action);
+        return transfer_alone(e, action);
     }
     e->submitted++;
     e->channel->submit(e->channel, action);

@@ -16,6 +16,8 @@ struct jw_channel {
      * error of the first transfer that failed, stored in `failed`. After a failure, the transfers
      * submitted after it are discarded, and none is unfinished. */
     const char *(*wait)(jw_channel *channel, uint16_t left, const jw_action **failed);
+    /* Whether `wait` would return at once. */
+    bool (*is_over)(jw_channel *channel, uint16_t left);
 };
 
 /* An executor of one plan. */
@@ -29,7 +31,8 @@ typedef struct {
     jw_channel *channel;              /* NULL: every transfer is synchronous */
     uint64_t (*clock_ns)(void);       /* NULL: no spans and no blocked_ns */
     uint64_t (*running_ns)(void);     /* processor time of the step; NULL: no blocked_ns */
-    uint64_t (*working_ns)(void);     /* that of the calling thread; NULL: no transfer_ns */
+    uint64_t (*working_ns)(void);     /* that of the calling thread; NULL: no transfer_ns and no
+                                          blocked_ns */
     uint32_t steps;                   /* steps begun so far, from which seeds follow */
     const float *learning_rate;       /* of all updates; NULL: as the plan states it */
     /* Called with each gradient before the update that reads it; NULL: none is wanted. */

@@ -57,10 +57,23 @@ static void submit(jw_channel *channel, const jw_action *transfer) {
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Called with the lock. */
+static bool has_more_than(const thread_channel *c, uint16_t left) {
+    return c->head - c->tail > (c->error ? 0u : left);
+}
+
+static bool is_over(jw_channel *channel, uint16_t left) {
+    thread_channel *c = (thread_channel *)channel;
+    pthread_mutex_lock(&c->lock);
+    const bool waits = has_more_than(c, left);
+    pthread_mutex_unlock(&c->lock);
+    return !waits;
+}
+
 static const char *wait_until_left(jw_channel *channel, uint16_t left, const jw_action **failed) {
     thread_channel *c = (thread_channel *)channel;
     pthread_mutex_lock(&c->lock);
-    while (c->head - c->tail > (c->error ? 0u : left)) {
+    while (has_more_than(c, left)) {
         pthread_cond_wait(&c->over, &c->lock);
     }
     const char *error = c->error;
@@ -89,7 +102,7 @@ jw_channel *jw_linux_channel_open(jw_executor *executor) {
     if (!c) {
         jw_fail(JW_EXIT_MEMORY, "no memory for a queue of transfers");
     }
-    c->channel = (jw_channel){submit, wait_until_left};
+    c->channel = (jw_channel){submit, wait_until_left, is_over};
     c->executor = executor;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->submitted, NULL);

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut, Probe
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut, Probe
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
     ActionRefused,
@@ -54,10 +54,10 @@ def test_a_step_counts_the_wait_for_its_own_transfers_and_no_later_ones(replay: 
 def test_processor_time_of_a_transfer_does_not_count_as_waiting(
     replay: Replay, share: float, blocked_ns: int
 ) -> None:
-    """A thread whose running time exceeds the elapsed time (by rounding) has not waited."""
+    """A thread whose working time exceeds the elapsed time (by rounding) has not waited."""
     looks = iter(range(1, 1000))
-    running = Clock(lambda: int(next(looks) * share * LOOK_NS))
-    replay.executor.running_ns = running
+    working = Clock(lambda: int(next(looks) * share * LOOK_NS))
+    replay.executor.working_ns = working
     replay.step()
     assert replay.executor.blocked_ns == blocked_ns
 
@@ -72,7 +72,24 @@ def test_the_processors_time_for_transfers_adds_up_over_steps(replay: Replay) ->
         assert replay.executor.transfer_ns == steps * TRANSFERS * LOOK_NS
 
 
-@pytest.mark.parametrize("missing", ["clock_ns", "running_ns"])
+def test_a_transfer_that_runs_alone_reads_the_processors_time_twice(replay: Replay) -> None:
+    """On Linux, each reading is a system call, and takes as long as a small transfer in memory."""
+    readings = 0
+
+    def read() -> int:
+        nonlocal readings
+        readings += 1
+        return 0
+
+    replay.executor.working_ns = replay.executor.running_ns = Clock(read)
+    replay.step()
+    whole = (*replay.plan.actions, *replay.plan.afterwards)
+    transfers = [action for action in whole if isinstance(action.does, PageIn | PageOut)]
+    assert len(transfers) > TRANSFERS
+    assert readings == 2 * len(transfers)
+
+
+@pytest.mark.parametrize("missing", ["clock_ns", "working_ns"])
 def test_without_a_clock_nothing_is_counted(replay: Replay, missing: str) -> None:
     setattr(replay.executor, missing, Clock())
     replay.step()

@@ -452,7 +452,7 @@ class Replay:
         self._table = self._plan_table()
         self.store = _Store()
         clock = self._kept_alive(Clock(self._look))
-        running = self._kept_alive(Clock(lambda: 0))
+        idle = self._kept_alive(Clock(lambda: 0))
         self.executor = _Executor(
             plan=ctypes.pointer(self._table),
             arena=self._arena,
@@ -460,7 +460,8 @@ class Replay:
             room_after=ROOM,
             store=ctypes.pointer(self.store) if self.plan.pages and self.medium else None,
             clock_ns=clock,
-            running_ns=running,
+            running_ns=idle,
+            working_ns=idle,
         )
         if self.plan.pages and self.medium is not None:
             self.medium.arena = range(self._arena, self._arena + self.plan.arena_bytes)
@@ -728,10 +729,11 @@ def shim(name: str, address: int, size_bytes: int) -> Action:
 
 _Submit = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 _Wait = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint16, POINTER(c_void_p))
+_IsOver = ctypes.CFUNCTYPE(c_bool, c_void_p, c_uint16)
 
 
 class _Channel(Structure):
-    _fields_ = (("submit", _Submit), ("wait", _Wait))
+    _fields_ = (("submit", _Submit), ("wait", _Wait), ("is_over", _IsOver))
 
 
 class Channel:
@@ -750,12 +752,15 @@ class Channel:
         self._sentence = ctypes.create_string_buffer(b"the channel broke")
         self.handed_over = 0
         self.waits: list[tuple[int, int]] = []
-        self._structure = _Channel(_Submit(self._submit), _Wait(self._wait))
+        self._structure = _Channel(_Submit(self._submit), _Wait(self._wait), _IsOver(self._is_over))
         replay.executor.channel = ctypes.addressof(self._structure)
 
     def _submit(self, _channel: int, transfer: int) -> None:
         self.handed_over += 1
         self._under_way.append(transfer)
+
+    def _is_over(self, _channel: int, left: int) -> bool:
+        return len(self._under_way) <= left
 
     def _wait(self, _channel: int, left: int, failed: Any) -> int | None:
         self.waits.append((len(self._under_way), left))
