@@ -277,6 +277,12 @@ class AffinePageCost(StrictModel):
         return 1.0 + self.growth_in_steps * growing
 
 
+def processor_time_s(transfer_s: float, share: float | None, handover_s: float | None) -> float:
+    """Seconds of the processor for a transfer of ``transfer_s`` beside ops: for handing it over,
+    and for its share of the transfer. Never more than the transfer takes, which may run alone."""
+    return min(transfer_s, (share or 0.0) * transfer_s + (handover_s or 0.0))
+
+
 class StorageCosts(StrictModel):
     """Costs of paging one tensor between RAM and the board's storage.
 
@@ -284,7 +290,8 @@ class StorageCosts(StrictModel):
     ``capacity_bytes``, ``scratch_bytes`` and ``endurance_cycles``, from which the life of the
     medium follows; profiles of earlier releases lack them. ``processor_share`` is the share of a
     transfer's time within a step that it needs the processor, for its copies and checks; absent if
-    none was watched.
+    none was watched. ``handover_s`` is what the processor needs besides for a transfer beside ops:
+    to hand it to another thread; absent in earlier releases, and without DMA.
 
     If storage must be erased before it is written, ``write`` is programming alone and ``erase`` is
     per erase block. The model is that tensors are written one after the other, across block
@@ -307,11 +314,21 @@ class StorageCosts(StrictModel):
     write: AffinePageCost
     erase: AffinePageCost | None = None
     processor_share: Fraction | None = None
+    handover_s: NonNegative | None = None
 
     @property
     def share_beside_ops(self) -> float | None:
         """The processor's share of the time of a transfer that runs beside ops; None if unknown."""
         return self.processor_share if self.dma else None
+
+    @property
+    def handover_beside_ops_s(self) -> float | None:
+        """The processor's seconds for handing over a transfer beside ops; None if unknown."""
+        return self.handover_s if self.dma else None
+
+    def processor_time_s(self, transfer_s: float) -> float:
+        """Seconds of the processor for a transfer of so many seconds beside ops."""
+        return processor_time_s(transfer_s, self.share_beside_ops, self.handover_beside_ops_s)
 
     @property
     def packs(self) -> bool:

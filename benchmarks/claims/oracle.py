@@ -85,6 +85,7 @@ class Oracle:
         self._instantaneous: bool = budget.get("instantaneous_paging", False)
         self._beside_ops: bool = graph.get("asynchronous_transfers", False)
         self._processor_share: float = graph.get("processor_share") or 0.0
+        self._handover_s: float = graph.get("handover_s") or 0.0
         tensors = graph["tensors"]
         self._number = {tensor["name"]: bit for bit, tensor in enumerate(tensors)}
         uncounted = _uncounted(graph) if budget.get("covers", "all") == "activations" else set()
@@ -272,7 +273,8 @@ class Oracle:
         if out:
             clocks = self._awaited(clocks, 1 << bit, 0)
         end_s = _end_s(clocks) + cost["time_s"]
-        clocks = _put(clocks, 0, clocks[0] + self._processor_share * cost["time_s"])
+        working_s = self._processor_share * cost["time_s"] + self._handover_s
+        clocks = _put(clocks, 0, clocks[0] + min(cost["time_s"], working_s))
         place = 2 + bit + (len(self._bytes) if out else 0)
         return _put(_put(clocks, 1, end_s), place, end_s)
 

@@ -92,11 +92,13 @@ class _Builder:
 
     def document(self, name: str) -> dict[str, Any]:
         share = self._draw.choice([None, 0.25, 1.0]) if self.beside_ops else None
+        handover_s = self._draw.choice([None, 0.2, 5.0]) if self.beside_ops else None
         return {
             "schema": "costed-graph/1",
             "name": name,
             "asynchronous_transfers": self.beside_ops,
             "processor_share": share,
+            "handover_s": handover_s,
             "ops": self._ops,
             "tensors": self._tensors,
         }

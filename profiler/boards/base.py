@@ -27,8 +27,9 @@ class BoardFacts:
 
     ``throttle_command`` is Raspberry Pi's, None on other boards. ``is_cache_known`` is False where
     ``last_level_cache_bytes`` is an assumption. ``available_bytes`` is memory that is free for
-    measuring. ``matmul_comparison`` decided between two ways of computing matrix products, where
-    that was left to the board.
+    measuring. ``handover_s`` is the time of handing a transfer of nothing to the thread that
+    carries out transfers beside ops, None where there is none. ``matmul_comparison`` decided
+    between two ways of computing matrix products, where that was left to the board.
     """
 
     identity: BoardIdentity
@@ -37,6 +38,7 @@ class BoardFacts:
     is_cache_known: bool
     available_bytes: int
     throttle_command: str | None = None
+    handover_s: float | None = None
     matmul_comparison: MatmulComparison | None = None
 
 

@@ -282,6 +282,7 @@ class PosixBoard:
             is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
             throttle_command=reply.get("vcgencmd"),
+            handover_s=numbers["handover_ns"] * 1e-9,
             matmul_comparison=self._known_harness.matmul_comparison,
         )
 

@@ -85,7 +85,9 @@ def assemble(run: RunResult) -> DeviceProfile:
     operations = tuple(_operation(run, spec, costs) for spec in run.content.specs)
     additivity = _additivity(run, run.step, operations) if run.step is not None else None
     idle_w = list(run.table.idle_power_w().values())
-    storage = storage_costs(run.description.storage, run.storage_place, run.content, run.table)
+    storage = storage_costs(
+        run.description.storage, run.storage_place, run.content, run.table, run.facts.handover_s
+    )
     return DeviceProfile(
         name=run.description.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -14,10 +14,15 @@ _FEWEST_POINTS = 2
 
 
 def storage_costs(
-    storage: Storage | None, place: str | None, content: BlockContent, table: TrialTable
+    storage: Storage | None,
+    place: str | None,
+    content: BlockContent,
+    table: TrialTable,
+    handover_s: float | None = None,
 ) -> StorageCosts | None:
-    """Fit the storage costs. ``place`` is the board's name for the overwritten stretch. None where
-    storage was not measured, or too few transfers are valid for a fit."""
+    """Fit the storage costs. ``place`` is the board's name for the overwritten stretch;
+    ``handover_s`` is what it reports. None where storage was not measured, or too few transfers are
+    valid for a fit."""
     reads, writes, erases = (
         _sweep(content, table, method) for method in ("read", "write", "erase")
     )
@@ -38,6 +43,7 @@ def storage_costs(
         read=fit_page_cost(reads, storage.page_bytes),
         write=fit_page_cost(writes, storage.page_bytes),
         erase=None if block_bytes is None else fit_page_cost(erases, block_bytes),
+        handover_s=handover_s if storage.dma else None,
     )
 
 

@@ -94,8 +94,10 @@ class WatchedSitting(StrictModel):
             if isinstance(action.does, Compute):
                 executions.setdefault(action.does.op, []).append(index)
 
-        share = 0.0 if profile.storage is None else profile.storage.share_beside_ops or 0.0
-        undelayed = [without_transfers_beside(plan, step, share) for step in steps]
+        working_s = graph.processor_time_s
+        if profile.storage is not None:  # the graph's transfers may run alone
+            working_s = profile.storage.processor_time_s
+        undelayed = [without_transfers_beside(plan, step, working_s) for step in steps]
 
         def in_a_step(own: Sequence[int]) -> float:
             return statistics.median(

@@ -97,12 +97,12 @@ def measure_again(
         scheduled = ScheduledActions.of(session.plans[0], expected)
         executions = Executions.of(scheduled, expected, chosen)
         step_s = run.report.time_s.measured.median
-        share = run.graph.share_of_processor
+        working_s = run.graph.processor_time_s
         seeds = itertools.count(_FIRST_SEED)
 
         def run_steps(count: int) -> Sequence[MeasuredStep]:
             quiet = run_watched(session, 0, step, count, next(seeds), step_s).quiet_steps
-            return [without_transfers_beside(session.plans[0], each, share) for each in quiet]
+            return [without_transfers_beside(session.plans[0], each, working_s) for each in quiet]
 
         steps = measure_in_context(run_steps, executions, on_progress)
     provenance = Provenance(

@@ -12,14 +12,15 @@ than the medians of its transfers together. What counts is their mean over the m
 steps by time, which adds up to the time of a usual step.
 
 Beside ops, a transfer needs the processor for its system calls, copies and checks, and delays the
-ops by so much. The board counts this processor time; its share of the transfers' time is
-:func:`processor_share`.
+ops by so much. The board counts this processor time of transfers that run alone; its share of their
+time is :func:`processor_share`. Handing a transfer over to another thread takes the processor
+besides, which the board measures by itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -53,11 +54,14 @@ def middle_steps(plan: ExecutionPlan, steps: Sequence[MeasuredStep]) -> Sequence
     return by_time[aside : len(by_time) - aside]
 
 
-def without_transfers_beside(plan: ExecutionPlan, step: MeasuredStep, share: float) -> MeasuredStep:
+def without_transfers_beside(
+    plan: ExecutionPlan, step: MeasuredStep, working_s: Callable[[float], float]
+) -> MeasuredStep:
     """The watched step with spans as if no transfer had run beside an action.
 
-    A transfer beside an op interrupts it, on the same processor, for ``share`` of the time that
-    both take together. Schedules count this time with the transfers.
+    A transfer beside an op interrupts it, on the same processor, for a share of the time that both
+    take together: the seconds that it needs the processor, by ``working_s``, over its own.
+    Schedules count this time with the transfers.
     """
     beside = [
         span
@@ -65,17 +69,22 @@ def without_transfers_beside(plan: ExecutionPlan, step: MeasuredStep, share: flo
         if is_asynchronous(action)
     ]
 
+    shares = [working_s(each.time_s) / each.time_s if each.time_s else 0.0 for each in beside]
+
     def alone(own: Span) -> Span:
-        overlaps_s = (
-            min(own.start_s + own.time_s, each.start_s + each.time_s)
-            - max(own.start_s, each.start_s)
-            for each in beside
+        delays_s = (
+            share
+            * max(
+                0.0,
+                min(own.start_s + own.time_s, each.start_s + each.time_s)
+                - max(own.start_s, each.start_s),
+            )
+            for each, share in zip(beside, shares, strict=True)
             if each is not own
         )
-        delayed_s = share * math.fsum(overlap_s for overlap_s in overlaps_s if overlap_s > 0)
-        return Span(own.start_s, max(0.0, own.time_s - delayed_s))
+        return Span(own.start_s, max(0.0, own.time_s - math.fsum(delays_s)))
 
-    if not beside or not share:
+    if not any(shares):
         return step
     return replace(step, spans=tuple(map(alone, step.spans)))
 

@@ -331,6 +331,7 @@ def _costed(
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
         processor_share=None if profile.storage is None else profile.storage.share_beside_ops,
+        handover_s=None if profile.storage is None else profile.storage.handover_beside_ops_s,
         error_correlation=of_times,
         energy_error_correlation=None if of_energies == of_times else of_energies,
         notes=tuple(_notes(step, profile, len(packed), predictions, in_context)),

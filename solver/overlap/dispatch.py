@@ -91,8 +91,12 @@ class Dispatch:
     def _free_what_ended(self, gap: int) -> None:
         self._held += self._stays.ending_at(gap)
         for stay in list(self._held):
-            if all(self._ends_s.get(o.number, math.inf) <= self._processor_s for o in stay.outs):
+            if self._has_ended(stay):
                 self._free(stay, gap)
+
+    def _has_ended(self, stay: Stay) -> bool:
+        """Whether all page-outs of a stay have ended."""
+        return all(self._ends_s.get(o.number, math.inf) <= self._processor_s for o in stay.outs)
 
     def _make_room(self, gap: int) -> None:
         """Free RAM for the compute action of the gap, and old copies of tensors about to return."""
@@ -118,7 +122,7 @@ class Dispatch:
         for out in list(self._outs):
             stay = out.stay
             if gap == self._end or (stay.overwritten and stay.last == gap):
-                self._begin(out, gap)
+                self._begin_here(out, gap)
 
     def _feed(self, gap: int) -> None:
         """Give the channel transfers until the compute action of the gap ends."""
@@ -128,7 +132,7 @@ class Dispatch:
             candidates = [*self._outs_that_can_begin(gap), *self._ins_that_can_begin(gap)]
             if not candidates:
                 return
-            self._begin(min(candidates, key=lambda transfer: self._urgency(transfer, gap)), gap)
+            self._begin_here(min(candidates, key=lambda each: self._urgency(each, gap)), gap)
 
     def _compute(self, gap: int) -> None:
         op = self._stays.computed[gap]
@@ -200,7 +204,18 @@ class Dispatch:
 
     # --- actions --------------------------------------------------------------------------------
 
-    def _begin(self, transfer: Transfer, gap: int) -> None:
+    def _begin_here(self, transfer: Transfer, gap: int) -> None:
+        """Begin a transfer for its own sake.
+
+        Only a page-out beside ops may keep its tensor in RAM until a later action.
+        """
+        stay = transfer.stay
+        is_alone = self._begin(transfer, gap)
+        if is_alone and transfer.is_out and stay in self._held and self._has_ended(stay):
+            self._free(stay, gap)
+
+    def _begin(self, transfer: Transfer, gap: int) -> bool:
+        """Begin a transfer, and return whether it runs alone."""
         stay = transfer.stay
         if transfer.is_out:
             self._outs.remove(transfer)
@@ -210,11 +225,16 @@ class Dispatch:
             for ahead in range(gap, stay.first):
                 self._profile[ahead] += stay.size
             self._outs += stay.outs
+        working_s = self._stays.working_s(transfer.time_s)
+        # Where the processor would have to work all the time, and the channel is free, both forms
+        # of the transfer take as long.
+        is_alone = working_s >= transfer.time_s > 0 and self._channel_s <= self._processor_s
         self._channel_s = max(self._channel_s, self._processor_s) + transfer.time_s
-        self._processor_s += self._stays.processor_share * transfer.time_s
+        self._processor_s = self._channel_s if is_alone else self._processor_s + working_s
         self._ends_s[transfer.number] = self._channel_s
         self._begun[transfer.number] = gap
-        self._actions.append(transfer.action)
+        self._actions.append(transfer.alone if is_alone else transfer.action)
+        return is_alone
 
     def _free(self, stay: Stay, gap: int) -> None:
         for out in stay.outs:

@@ -16,6 +16,7 @@ from itertools import accumulate
 
 from solver.overlap.dispatch import Dispatch, Dispatched, Plan
 from solver.overlap.stays import Stays, Transfer
+from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
@@ -85,7 +86,7 @@ def _overlapped(
     stays = Stays(problem, actions)
     if played.time_s <= enough_s or played.peak_bytes > budget.ram_bytes or not stays.transfers:
         return actions
-    in_place = tuple(_beside_compute(action) for action in actions)
+    in_place = tuple(_beside_compute(graph, action) for action in actions)
     candidates = [in_place]
     with suppress(OutOfTime):
         candidates.append(_best_dispatch(stays, budget.ram_bytes, enough_s).actions)
@@ -98,10 +99,16 @@ def _overlapped(
     return best
 
 
-def _beside_compute(action: Action) -> Action:
-    if isinstance(action, PageIn | PageOut):
-        return action.model_copy(update={"asynchronous": True})
-    return action
+def _beside_compute(graph: CostedGraph, action: Action) -> Action:
+    """The action beside ops, if it is a transfer that can gain anything there."""
+    if not isinstance(action, PageIn | PageOut):
+        return action
+    tensor = graph.tensor[action.tensor]
+    cost = tensor.page_out if isinstance(action, PageOut) else tensor.page_in
+    assert cost is not None, "the referee accepts no transfer without a cost"
+    if graph.processor_time_s(cost.time_s) >= cost.time_s > 0:
+        return action
+    return action.model_copy(update={"asynchronous": True})
 
 
 def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
@@ -178,5 +185,5 @@ def _least_time_s(stays: Stays) -> float:
         head_s + transfer.time_s + tail_s
         for head_s, transfer, tail_s in zip(heads, stays.transfers, tails, strict=True)
     )
-    working_s = total_s + stays.processor_share * moved_s
+    working_s = total_s + sum(stays.working_s(transfer.time_s) for transfer in stays.transfers)
     return max(working_s, min(heads) + moved_s + min(tails), longest_s)

@@ -64,7 +64,7 @@ class Stay:
 
 
 class Stays:
-    """All stays of a valid schedule, and the processor's share of a transfer's time.
+    """All stays of a valid schedule, and the processor's time for a transfer, by its own.
 
     ``profile`` is the bytes in RAM during each compute action and, last, at the end of the step, if
     every page-in comes as late and every page-out ends as early as possible.
@@ -72,7 +72,7 @@ class Stays:
 
     def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
         self._problem = problem
-        self.processor_share = problem.graph.share_of_processor
+        self.working_s = problem.graph.processor_time_s
         self._ops = {op.name: op for op in problem.graph.ops}
         self.computed: list[Op] = []
         self.all: list[Stay] = []

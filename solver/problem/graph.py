@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Loss, Phase
+from devices.profile import processor_time_s
 from devices.quantities import (
     MOST_BYTES,
     Count,
@@ -156,6 +157,8 @@ class CostedGraph(StrictModel):
             one at a time.
         processor_share: Share of such a transfer's time for which it takes the processor, from when
             it is handed over; absent if it takes none.
+        handover_s: Seconds of the processor for handing it over, besides; absent if that takes
+            none.
         error_correlation: Mean correlation of the errors of two ops' costs; absent if they are
             taken for independent.
         energy_error_correlation: That of the errors of their joules; absent if it is the same.
@@ -172,6 +175,7 @@ class CostedGraph(StrictModel):
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False
     processor_share: Fraction | None = None
+    handover_s: UnitCost | None = None
     error_correlation: Fraction | None = None
     energy_error_correlation: Fraction | None = None
     unconstrained_peak_bytes: Size | None = None
@@ -202,6 +206,13 @@ class CostedGraph(StrictModel):
     def share_of_processor(self) -> float:
         """Processor's share of the time of a transfer beside ops; 0 if none is stated."""
         return self.processor_share or 0.0
+
+    def processor_time_s(self, transfer_s: float) -> float:
+        """Seconds of the processor for a transfer of so many seconds beside ops.
+
+        They are never more than these: where handing over takes too long, the transfer runs alone.
+        """
+        return processor_time_s(transfer_s, self.processor_share, self.handover_s)
 
     @property
     def correlation_of_times(self) -> float:

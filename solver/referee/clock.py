@@ -31,21 +31,22 @@ class TimeSpan(Generic[Seconds]):
 class Clock(Generic[Seconds]):
     """Time of the processor and of the channel.
 
-    The channel moves one tensor at a time, in the order of the actions. A transfer beside ops takes
-    the processor for ``processor_share`` of its time, from when it is handed over. ``zero`` is the
-    time at which the step begins; ``latest`` returns the latest of several times.
+    The channel moves one tensor at a time, in the order of the actions. ``zero`` is the time at
+    which the step begins; ``latest`` returns the latest of several times. ``working`` is the
+    processor's time for a transfer beside ops, by that of the transfer; it begins when the transfer
+    is handed over. None: it takes none.
     """
 
     def __init__(
         self,
         zero: Seconds,
         latest: Callable[[Sequence[Seconds]], Seconds],
-        processor_share: float = 0.0,
+        working: Callable[[Seconds], Seconds] | None = None,
     ) -> None:
         self._zero: Seconds = zero
         self._processor_s: Seconds = zero
         self._channel_s: Seconds = zero
-        self._processor_share = processor_share
+        self._working: Callable[[Seconds], Seconds] | None = working
         self._latest: Callable[[Sequence[Seconds]], Seconds] = latest
         # Ends of the last page-ins and page-outs of tensors that have bytes in RAM.
         self._coming: dict[str, Seconds] = {}
@@ -99,7 +100,7 @@ class Clock(Generic[Seconds]):
         """Give a transfer to the channel; return its start, and the processor's time for it."""
         begin_s = self.end_s
         self._channel_s = begin_s + time_s
-        worked_s = time_s * self._processor_share
+        worked_s = self._zero if self._working is None else self._working(time_s)
         self._processor_s = self._processor_s + worked_s
         return begin_s, worked_s
 

@@ -4,10 +4,11 @@ It recomputes energy, time and peak RAM, and shares no code with the formulation
 that leaves the solver has passed the referee.
 
 Time is that of a processor and of one channel to storage. A synchronous transfer occupies both. An
-asynchronous transfer occupies the channel, and the processor for the graph's ``processor_share`` of
-its time; an action that depends on it waits for its end. Whether a schedule is valid, and how much
-RAM it takes, does not depend on durations. Costs are those of ops and transfers in isolation: the
-slowdown of one by the other, since both use the memory bus, is not included.
+asynchronous transfer occupies the channel, and the processor for the graph's ``handover_s`` and
+``processor_share`` of its time, but no longer than it takes; an action that depends on it waits for
+its end. Whether a schedule is valid, and how much RAM it takes, does not depend on durations. Costs
+are those of ops and transfers in isolation: the slowdown of one by the other, since both use the
+memory bus, is not included.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ class _Board:
         self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
         self._done: set[str] = set()
         self._last_action = -1
-        self.clock = Clock(0.0, max, graph.share_of_processor)
+        self.clock = Clock(0.0, max, graph.processor_time_s)
         self.bytes_written = 0
 
     def execute(self, index: int, action: Action) -> Moment:

@@ -141,8 +141,12 @@ class Evaluation:
 
 def _end_s(items: Items, actions: Sequence[Action], time_s: FloatArray) -> FloatArray:
     """Seconds of a step whose transfers run beside ops, so that time is not a sum."""
-    share = items.graph.share_of_processor
-    clock = Clock(np.zeros(len(time_s)), np.maximum.reduce, share)
+    share, handover_s = items.graph.share_of_processor, items.graph.handover_s or 0.0
+
+    def working(transfer_s: FloatArray) -> FloatArray:
+        return np.minimum(transfer_s, share * transfer_s + handover_s)
+
+    clock = Clock(np.zeros(len(time_s)), np.maximum.reduce, working)
     for action in actions:
         match action:
             case Compute():

@@ -296,7 +296,7 @@ class _StateSearch:
         if not self._is_beside_ops:
             return (clocks[0] + due_s, clocks[0] + due_s, *clocks[2:])
         changed = list(clocks)
-        changed[0] += self._problem.graph.share_of_processor * due_s
+        changed[0] += self._problem.graph.processor_time_s(due_s)
         changed[1] = changed[2 + i + (len(self._tensors) if is_out else 0)] = end_s
         return tuple(changed)
 

@@ -39,9 +39,15 @@ from tests.support.graphs.graph_strategies import (
 from tests.support.graphs.overlap_exhaustion import least_energy_beside_ops
 
 
-def _with_dma(problem: CostedGraph, processor_share: float | None = None) -> CostedGraph:
+def _with_dma(
+    problem: CostedGraph, processor_share: float | None = None, handover_s: float | None = None
+) -> CostedGraph:
     return problem.model_copy(
-        update={"asynchronous_transfers": True, "processor_share": processor_share}
+        update={
+            "asynchronous_transfers": True,
+            "processor_share": processor_share,
+            "handover_s": handover_s,
+        }
     )
 
 
@@ -152,6 +158,37 @@ def test_the_processors_share_of_a_transfer_lengthens_the_step() -> None:
     assert result.time_s == 8.125
     assert result.hidden_s == 0.125
     assert result.energy_j == 71.0
+
+
+@pytest.mark.parametrize(
+    ("handover_s", "clock"),
+    [
+        # u takes the processor for 0.5 + 3 / 4 s, v for 0.5 + 4 / 4 s.
+        (0.5, [(0.0, 1.25, 0.0), (1.25, 1.5, 0.0), (3.0, 2.0, 0.25), (7.0, 1.0, 2.0)]),
+        # Handing over takes the processor no longer than the transfers.
+        (9.0, [(0.0, 3.0, 0.0), (3.0, 4.0, 0.0), (7.0, 2.0, 0.0), (9.0, 1.0, 0.0)]),
+    ],
+)
+def test_handing_a_transfer_over_takes_the_processor_besides(
+    handover_s: float, clock: list[tuple[float, float, float]]
+) -> None:
+    result = replay(
+        _with_dma(_two_parameters(), 0.25, handover_s),
+        _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
+    )
+    assert _transfers(result) == [(0.0, 3.0), (3.0, 7.0)]
+    assert _clock(result) == clock
+
+
+def test_only_transfers_that_take_longer_than_handing_them_over_run_beside_ops() -> None:
+    problem = _with_dma(_two_parameters(), handover_s=3.0)
+    plain = actions("page_in u; page_in v; compute first; free u; compute second; free v")
+    found = overlap_transfers(Problem(problem, Budget(ram_bytes=100)), plain)
+    assert {a.tensor: a.asynchronous for a in found if isinstance(a, PageIn)} == {
+        "u": False,
+        "v": True,
+    }
+    assert replay(problem, found).time_s == 9.0
 
 
 def _two_parameters() -> CostedGraph:
@@ -356,6 +393,7 @@ def test_schedule_without_dma_or_transfers_is_unchanged() -> None:
 
 _TIMES_S = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 SHARES = st.sampled_from([None, 0.25, 1.0])
+HANDOVERS_S = st.sampled_from([None, 0.25, 9.0])
 """Shares of the processor that a transfer beside ops takes."""
 
 
@@ -372,7 +410,7 @@ def _graphs_with_dma(draw: st.DrawFn) -> CostedGraph:
         }
         tensors.append(t.model_copy(update=costs))
     changed = problem.model_copy(update={"ops": tuple(ops), "tensors": tuple(tensors)})
-    return _with_dma(changed, draw(SHARES))
+    return _with_dma(changed, draw(SHARES), draw(HANDOVERS_S))
 
 
 @given(data=st.data(), problem=_graphs_with_dma(), above=st.integers(0, 8))
@@ -392,7 +430,7 @@ def test_overlap_is_never_slower_and_has_the_same_actions_within_budget(
     assert [action for action in found if isinstance(action, Compute)] == computed
     moved_s = sum(m.transfer_s for m in after.moments)
     busy_s = sum(_op_time_s(problem, action) for action in computed)
-    busy_s += problem.share_of_processor * moved_s
+    busy_s += sum(problem.processor_time_s(m.transfer_s) for m in after.moments)
     assert after.time_s >= max(busy_s, moved_s) - 1e-9
 
 
@@ -536,7 +574,7 @@ def test_the_bound_holds_for_every_timing(
     plain, budget = problem_and_budget
     slack_s = data.draw(st.sampled_from([0.0, 1.0, 2.0]))
     budget = budget.model_copy(update={"deadline_s": len(plain.ops) + slack_s})
-    problem = _with_dma(plain, data.draw(SHARES))
+    problem = _with_dma(plain, data.draw(SHARES), data.draw(HANDOVERS_S))
     least_j = least_energy_beside_ops(problem, budget)
     assume(least_j is not None and least_j > _least_j(problem))
     assert least_j is not None

@@ -148,6 +148,7 @@ void jw_describe(int processor, const char *storage) {
     if (access("/usr/bin/vcgencmd", X_OK) == 0) {
         say("vcgencmd", "/usr/bin/vcgencmd");
     }
+    say_number("handover_ns", jw_linux_handover_ns());
     say("matmul", jw_matmul_name);
     say_number("kernel_count", jw_kernel_count);
 }

@@ -344,7 +344,16 @@ def costs(storage: Storage, power_w: float | None = 2.0, without: str = "") -> S
         for block in range(3)
     )
     content = BlockContent((), 0, windows, scratch=scratch)
-    return storage_costs(storage, "offset=0", content, table)
+    return storage_costs(storage, "offset=0", content, table, handover_s=1e-5)
+
+
+@pytest.mark.parametrize("dma", [True, False])
+def test_handing_over_costs_something_only_where_transfers_run_beside_ops(dma: bool) -> None:
+    found = costs(CARD.model_copy(update={"dma": dma}))
+    assert found is not None
+    assert found.handover_s == (1e-5 if dma else None)
+    assert found.processor_time_s(1.0) == (1e-5 if dma else 0.0)
+    assert found.processor_time_s(1e-6) == (1e-6 if dma else 0.0)
 
 
 @pytest.mark.parametrize("storage", [nand(), on_chip(), CARD])

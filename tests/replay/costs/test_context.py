@@ -237,10 +237,14 @@ def test_a_sitting_knows_the_processors_time_for_the_transfers_of_a_step() -> No
 def test_what_a_transfer_beside_an_op_takes_of_the_processor_is_no_time_of_the_op(
     op_s: float, share: float, begins: float
 ) -> None:
-    """The op f runs while the page-in of a, which begins with it, is under way."""
+    """The op f runs while the page-in of a, which begins with it, is under way. Handing this over
+    takes a tenth of the rest of its time."""
     profile = made_up_profile([RELU])
     assert profile.storage is not None
-    shared = profile.storage.model_copy(update={"dma": True, "processor_share": share})
+    handover_s = 0.1 * (1 - share) * op_s * begins
+    shared = profile.storage.model_copy(
+        update={"dma": True, "processor_share": share, "handover_s": handover_s}
+    )
     page_in = PageIn("a", ArenaRange(0, 8192), slot=0, of="this step", asynchronous=True)
     beside = replace(
         plan("f", "g"),
@@ -251,7 +255,7 @@ def test_what_a_transfer_beside_an_op_takes_of_the_processor_is_no_time_of_the_o
     steps = [MeasuredStep(op_s + 1.0, None, spans)] * 3
     changed = profile.changed(storage=shared)
     found = WatchedSitting.of(beside, steps, PAGED, changed, "chain").op_s
-    assert found["f"] == pytest.approx(op_s - share * transfer_s, abs=1e-12)
+    assert found["f"] == pytest.approx(op_s - share * transfer_s - handover_s, abs=1e-12)
     assert found["g"] == pytest.approx(1.0)
 
 

@@ -72,8 +72,13 @@ def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
     return None
 
 
+def _working_s(graph: CostedGraph, transfer_s: float) -> float:
+    """Seconds of the processor for a transfer beside ops."""
+    working_s = (graph.processor_share or 0.0) * transfer_s + (graph.handover_s or 0.0)
+    return min(transfer_s, working_s)
+
+
 def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[float, _State]]:
-    share = graph.processor_share or 0.0
     for name in state.ram:
         yield (
             0.0,
@@ -94,7 +99,7 @@ def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[
                 cost.energy_j,
                 state._replace(
                     storage=state.storage | {name},
-                    processor_s=state.processor_s + share * cost.time_s,
+                    processor_s=state.processor_s + _working_s(graph, cost.time_s),
                     channel_s=end_s,
                     moving=state.moving | {(name, end_s)},
                 ),
@@ -110,7 +115,7 @@ def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[
                 state._replace(
                     ram=state.ram | {name},
                     unused=state.unused | {name},
-                    processor_s=state.processor_s + share * cost.time_s,
+                    processor_s=state.processor_s + _working_s(graph, cost.time_s),
                     channel_s=end_s,
                     moving=state.moving | {(name, end_s)},
                 ),
