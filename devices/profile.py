@@ -290,8 +290,8 @@ class StorageCosts(StrictModel):
     ``capacity_bytes``, ``scratch_bytes`` and ``endurance_cycles``, from which the life of the
     medium follows; profiles of earlier releases lack them. ``processor_share`` is the share of a
     transfer's time within a step that it needs the processor, for its copies and checks; absent if
-    none was watched. ``handover_s`` is what the processor needs besides for a transfer beside ops:
-    to hand it to another thread; absent in earlier releases, and without DMA.
+    none was watched. ``handover_s`` is the processor's time for handing a transfer to another
+    thread, so that it runs beside ops; absent in earlier releases, and without DMA.
 
     If storage must be erased before it is written, ``write`` is programming alone and ``erase`` is
     per erase block. The model is that tensors are written one after the other, across block

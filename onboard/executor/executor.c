@@ -136,7 +136,7 @@ static const char *block(jw_executor *e, blocking *wait, const void *of) {
 }
 
 static const char *wait_until_over(jw_executor *e, uint16_t count) {
-    if (e->over >= count) {
+    if (e->over >= count || e->over == e->submitted) {
         return NULL;
     }
     const uint16_t left = (uint16_t)(e->submitted > count ? e->submitted - count : 0);

@@ -30,9 +30,10 @@ typedef struct {
     jw_store *store;                  /* open; NULL where the plan has no slots */
     jw_channel *channel;              /* NULL: every transfer is synchronous */
     uint64_t (*clock_ns)(void);       /* NULL: no spans and no blocked_ns */
-    uint64_t (*running_ns)(void);     /* processor time of the step; NULL: no blocked_ns */
-    uint64_t (*working_ns)(void);     /* that of the calling thread; NULL: no transfer_ns and no
-                                          blocked_ns */
+    uint64_t (*running_ns)(void);     /* processor time of the step; NULL: blocked_ns has no waits
+                                          for transfers beside ops */
+    uint64_t (*working_ns)(void);     /* that of the calling thread; NULL: no transfer_ns, and
+                                          blocked_ns has no other transfers */
     uint32_t steps;                   /* steps begun so far, from which seeds follow */
     const float *learning_rate;       /* of all updates; NULL: as the plan states it */
     /* Called with each gradient before the update that reads it; NULL: none is wanted. */

@@ -262,6 +262,7 @@ class PosixBoard:
             available = min(available, described.usable_bytes)
         processor = self._description.processor
         cache_bytes = numbers.get("last_level_cache_bytes")
+        handover_ns = numbers.get("handover_ns")
         if processor is not None and processor.data_cache_bytes is not None:
             cache_bytes = processor.data_cache_bytes
         return BoardFacts(
@@ -282,7 +283,7 @@ class PosixBoard:
             is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
             throttle_command=reply.get("vcgencmd"),
-            handover_s=numbers["handover_ns"] * 1e-9,
+            handover_s=None if handover_ns is None else handover_ns * 1e-9,
             matmul_comparison=self._known_harness.matmul_comparison,
         )
 

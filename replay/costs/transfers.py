@@ -60,7 +60,7 @@ def without_transfers_beside(
     """The watched step with spans as if no transfer had run beside an action.
 
     A transfer beside an op interrupts it, on the same processor, for a share of the time that both
-    take together: the seconds that it needs the processor, by ``working_s``, over its own.
+    take together. ``working_s`` returns for how many of its seconds a transfer needs the processor.
     Schedules count this time with the transfers.
     """
     beside = [

@@ -93,10 +93,12 @@ class Way:
         if self.schedule is None:
             return "unscheduled"
         budget = self.schedule.budget
+        # What was asked for, since what records leave of it depends on the luck of a search.
+        ram_bytes = self.schedule.asked_ram_bytes or budget.ram_bytes
         paging = ", paging" if self.written_bytes else ""
         only = "" if budget.rematerialization else " only"
         home = ", parameters in storage" if self.step.parameters_in == "storage" else ""
-        return f"{budget.ram_bytes} bytes of RAM{paging}{only}{home}"
+        return f"{ram_bytes} bytes of RAM{paging}{only}{home}"
 
     @property
     def written_bytes(self) -> int:
@@ -191,7 +193,8 @@ def _costed(step: TrainingStep, profile: DeviceProfile) -> CostedGraph:
     from solver.costing.costing import cost_graph
 
     graph = cost_graph(step, profile).graph
-    return graph.model_copy(update={"asynchronous_transfers": False, "processor_share": None})
+    alone = {"asynchronous_transfers": False, "processor_share": None, "handover_s": None}
+    return graph.model_copy(update=alone)
 
 
 def _peak_bytes(graph: CostedGraph) -> int:
@@ -277,9 +280,9 @@ def _solved(
         require_uninterrupted(found)
         return found
 
+    budget = Budget(ram_bytes=ram_bytes, paging=paging)
     ram = BoardRam(step, graph, profile) if profile.board.shares_ram else None
-    limit_s = _SOLVE_S if ram is None else _SOLVE_BESIDE_RECORDS_S
-    *_, schedule = solve_in_shared_ram(
-        find, Budget(ram_bytes=ram_bytes, paging=paging), limit_s, ram
-    )
+    is_roomy = ram is None or ram.has_room(budget)
+    limit_s = _SOLVE_S if is_roomy else _SOLVE_BESIDE_RECORDS_S
+    *_, schedule = solve_in_shared_ram(find, budget, limit_s, ram)
     return schedule

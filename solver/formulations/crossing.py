@@ -137,10 +137,11 @@ class CrossingProgram:
         if problem.budget.instantaneous_paging:
             self.program.row(computing, "<", computing_left)
         elif problem.overlaps:
-            # Transfers run beside ops, one transfer at a time, and take a share of the processor.
-            share = problem.graph.share_of_processor
-            working = [(c, share * due) for c, due in paging] if share else []
-            self.program.row([*computing, *working], "<", computing_left - share * pages_s)
+            # Transfers run beside ops, one transfer at a time, and need the processor, too.
+            working = [(c, problem.paging_working_s(i) / scale) for i, c in self.paged.items()]
+            working = [(c, due) for c, due in working if due]
+            working_s = problem.unavoidable_working_s / scale
+            self.program.row([*computing, *working], "<", computing_left - working_s)
             self.program.row(paging, "<", deadline_s / scale - pages_s)
         else:
             self.program.row([*computing, *paging], "<", computing_left - pages_s)

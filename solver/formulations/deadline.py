@@ -1,7 +1,7 @@
 """Rows for the deadline in a program, which does not model time.
 
 If transfers can run beside ops, a column is the time for which they do: the hidden time. It is
-limited by the time of the ops and by that of the transfers, of which the processor's share is never
+limited by the time of the ops and by that of the transfers, of which the processor's time is never
 hidden, so the program's bound holds for every timing. ``solver.overlap`` finds how much of a
 schedule's transfers can actually be hidden. If that is less than the column says, and too little
 for the deadline, the search limits the column to a smaller share of the transfers. The bound is
@@ -57,8 +57,9 @@ class DeadlineRows:
                 integer=False,
             )
             self._charged = problem.graph.share_of_processor
-            idle = 1.0 - self._charged
-            self._limit_hidden([(column, idle * seconds) for column, seconds in self._paging], 0.0)
+            working_s = problem.graph.processor_time_s
+            idle = [(column, seconds - working_s(seconds)) for column, seconds in self._paging]
+            self._limit_hidden(idle, 0.0)
             self._limit_hidden(recomputing, self._least_s)
         self._terms: Terms = []
         # Under a deadline that is too short for any schedule, its own scale could overflow engines.

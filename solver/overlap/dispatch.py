@@ -178,6 +178,8 @@ class Dispatch:
         for page_in in ins[self._first_in : self._first_in + _AHEAD]:
             if page_in.number in self._ends_s or not page_in.stay.is_needed:
                 continue
+            if self._gains_nothing(page_in):  # it begins when it is needed
+                continue
             if not self._is_in_storage(page_in):
                 continue
             if gap < self._plan.not_before[page_in.number]:
@@ -225,16 +227,19 @@ class Dispatch:
             for ahead in range(gap, stay.first):
                 self._profile[ahead] += stay.size
             self._outs += stay.outs
-        working_s = self._stays.working_s(transfer.time_s)
-        # Where the processor would have to work all the time, and the channel is free, both forms
-        # of the transfer take as long.
-        is_alone = working_s >= transfer.time_s > 0 and self._channel_s <= self._processor_s
+        working_s = self._stays.processor_time_s(transfer.time_s)
+        # Then both forms of the transfer take as long.
+        is_alone = self._gains_nothing(transfer) and self._channel_s <= self._processor_s
         self._channel_s = max(self._channel_s, self._processor_s) + transfer.time_s
         self._processor_s = self._channel_s if is_alone else self._processor_s + working_s
         self._ends_s[transfer.number] = self._channel_s
         self._begun[transfer.number] = gap
         self._actions.append(transfer.alone if is_alone else transfer.action)
         return is_alone
+
+    def _gains_nothing(self, transfer: Transfer) -> bool:
+        """Whether a transfer would take the processor for all of its time beside ops, too."""
+        return self._stays.processor_time_s(transfer.time_s) >= transfer.time_s > 0
 
     def _free(self, stay: Stay, gap: int) -> None:
         for out in stay.outs:

@@ -164,7 +164,7 @@ def _with(values: tuple[int, ...], transfer: Transfer, value: int) -> tuple[int,
 def _least_time_s(stays: Stays) -> float:
     """Lower bound on the time of the step for every timing of the transfers.
 
-    The processor needs the sum of the ops and of its share of the transfers, the channel that of
+    The processor needs the sum of the ops and of its time for the transfers, the channel that of
     the transfers, and every transfer lies between the ops that must come before and after it.
     """
     reached_s = [0.0, *accumulate(op.time_s for op in stays.computed)]
@@ -185,5 +185,5 @@ def _least_time_s(stays: Stays) -> float:
         head_s + transfer.time_s + tail_s
         for head_s, transfer, tail_s in zip(heads, stays.transfers, tails, strict=True)
     )
-    working_s = total_s + sum(stays.working_s(transfer.time_s) for transfer in stays.transfers)
+    working_s = total_s + sum(stays.processor_time_s(each.time_s) for each in stays.transfers)
     return max(working_s, min(heads) + moved_s + min(tails), longest_s)

@@ -64,7 +64,7 @@ class Stay:
 
 
 class Stays:
-    """All stays of a valid schedule, and the processor's time for a transfer, by its own.
+    """All stays of a valid schedule. ``processor_time_s`` is that of its graph.
 
     ``profile`` is the bytes in RAM during each compute action and, last, at the end of the step, if
     every page-in comes as late and every page-out ends as early as possible.
@@ -72,7 +72,7 @@ class Stays:
 
     def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
         self._problem = problem
-        self.working_s = problem.graph.processor_time_s
+        self.processor_time_s = problem.graph.processor_time_s
         self._ops = {op.name: op for op in problem.graph.ops}
         self.computed: list[Op] = []
         self.all: list[Stay] = []

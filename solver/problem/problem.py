@@ -143,19 +143,45 @@ class Problem:
         These are one page-in of each tensor that is read and whose home is storage, and one
         page-out of each tensor that must be in storage when the step ends.
         """
+        return _sum(self._unavoidable_transfers)
+
+    @cached_property
+    def _unavoidable_transfers(self) -> tuple[PageCost, ...]:
         costs = []
         for i, tensor in enumerate(self.graph.tensors):
             if self.starts_in_storage[i] and (self.readers[i] or tensor.persist == "ram"):
                 costs.append(tensor.page_in)
             if self.must_page_out[i]:
                 costs.append(tensor.page_out)
-        return _sum(costs)
+        return _known(costs)
+
+    @cached_property
+    def unavoidable_working_s(self) -> float:
+        """Seconds of the processor for the transfers that every schedule makes, beside ops."""
+        return self._working_s(self._unavoidable_transfers)
 
     def paging_cost(self, i: int) -> PageCost:
         """Cost of paging tensor ``i`` in once, with the page-out if that is not unavoidable."""
+        return _sum(self._paging_transfers(i))
+
+    def paging_working_s(self, i: int) -> float:
+        """Seconds of the processor for the same transfers, beside ops."""
+        return self._working_s(self._paging_transfers(i))
+
+    def _paging_transfers(self, i: int) -> tuple[PageCost, ...]:
         tensor = self.graph.tensors[i]
         there = self.starts_in_storage[i] or self.must_page_out[i]
-        return _sum([tensor.page_in] if there else [tensor.page_in, tensor.page_out])
+        return _known([tensor.page_in] if there else [tensor.page_in, tensor.page_out])
+
+    @cached_property
+    def share_of_transfers(self) -> float:
+        """Share of the processor's time in that of one transfer of each kind of each tensor."""
+        costs = _known([cost for t in self.graph.tensors for cost in (t.page_in, t.page_out)])
+        transfers_s = _sum(costs).time_s
+        return self._working_s(costs) / transfers_s if transfers_s > 0 else 0.0
+
+    def _working_s(self, transfers: Sequence[PageCost]) -> float:
+        return math.fsum(self.graph.processor_time_s(cost.time_s) for cost in transfers)
 
     @cached_property
     def least_energy_j(self) -> float:
@@ -177,20 +203,22 @@ class Problem:
         """Time of what every schedule does: each op once, and the unavoidable transfers.
 
         Where transfers run beside ops, one at a time, no step is shorter than the transfers, nor
-        than the ops with the processor's share of the transfers.
+        than the ops with the processor's time for the transfers.
         """
         if self.budget.instantaneous_paging:
             return self.least_time_s
         transfers_s = self.unavoidable_pages.time_s
         if self.overlaps:
-            share_s = self.graph.share_of_processor * transfers_s
-            return max(self.least_time_s + share_s, transfers_s)
+            return max(self.least_time_s + self.unavoidable_working_s, transfers_s)
         return self.least_time_s + transfers_s
 
 
-def _sum(costs: Sequence[PageCost | None]) -> PageCost:
-    known = [cost for cost in costs if cost is not None]
+def _known(costs: Sequence[PageCost | None]) -> tuple[PageCost, ...]:
+    return tuple(cost for cost in costs if cost is not None)
+
+
+def _sum(costs: Sequence[PageCost]) -> PageCost:
     return PageCost(
-        time_s=math.fsum(cost.time_s for cost in known),
-        energy_j=math.fsum(cost.energy_j for cost in known),
+        time_s=math.fsum(cost.time_s for cost in costs),
+        energy_j=math.fsum(cost.energy_j for cost in costs),
     )

@@ -32,21 +32,21 @@ class Clock(Generic[Seconds]):
     """Time of the processor and of the channel.
 
     The channel moves one tensor at a time, in the order of the actions. ``zero`` is the time at
-    which the step begins; ``latest`` returns the latest of several times. ``working`` is the
-    processor's time for a transfer beside ops, by that of the transfer; it begins when the transfer
-    is handed over. None: it takes none.
+    which the step begins; ``latest`` returns the latest of several times. ``working`` returns the
+    processor's time for a transfer beside ops that takes so long; it begins when the transfer is
+    handed over.
     """
 
     def __init__(
         self,
         zero: Seconds,
         latest: Callable[[Sequence[Seconds]], Seconds],
-        working: Callable[[Seconds], Seconds] | None = None,
+        working: Callable[[Seconds], Seconds],
     ) -> None:
         self._zero: Seconds = zero
         self._processor_s: Seconds = zero
         self._channel_s: Seconds = zero
-        self._working: Callable[[Seconds], Seconds] | None = working
+        self._working: Callable[[Seconds], Seconds] = working
         self._latest: Callable[[Sequence[Seconds]], Seconds] = latest
         # Ends of the last page-ins and page-outs of tensors that have bytes in RAM.
         self._coming: dict[str, Seconds] = {}
@@ -100,7 +100,7 @@ class Clock(Generic[Seconds]):
         """Give a transfer to the channel; return its start, and the processor's time for it."""
         begin_s = self.end_s
         self._channel_s = begin_s + time_s
-        worked_s = self._zero if self._working is None else self._working(time_s)
+        worked_s = self._working(time_s)
         self._processor_s = self._processor_s + worked_s
         return begin_s, worked_s
 

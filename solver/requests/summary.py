@@ -192,7 +192,7 @@ def _longest_needed(problem: Problem) -> str:
         return f"computing every op once takes {si(ops_s, 's')} and {transfers} more"
     if problem.latest_s is not None and problem.latest_s < transfers_s:
         return transfers
-    working = f"the processor for {si(problem.graph.share_of_processor * transfers_s, 's')}"
+    working = f"the processor for {si(problem.unavoidable_working_s, 's')}"
     return f"computing every op once takes {si(ops_s, 's')}, and {transfers}, {working}"
 
 

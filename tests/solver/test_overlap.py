@@ -393,8 +393,9 @@ def test_schedule_without_dma_or_transfers_is_unchanged() -> None:
 
 _TIMES_S = st.sampled_from([0.0, 0.5, 1.0, 3.0])
 SHARES = st.sampled_from([None, 0.25, 1.0])
+"""Shares of its time for which a transfer beside ops takes the processor."""
 HANDOVERS_S = st.sampled_from([None, 0.25, 9.0])
-"""Shares of the processor that a transfer beside ops takes."""
+"""Seconds of the processor for handing it over."""
 
 
 @st.composite

@@ -510,7 +510,9 @@ def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
     assert schedule.smallest_deadline_s == 7.5
 
 
-def _stored_chain(*, dma: bool = False, processor_share: float | None = None) -> CostedGraph:
+def _stored_chain(
+    *, dma: bool = False, processor_share: float | None = None, handover_s: float | None = None
+) -> CostedGraph:
     """20 ops of 1 s, each of which reads a parameter that a transfer of 2 s brings."""
     count = 20
     made = graph(
@@ -521,7 +523,11 @@ def _stored_chain(*, dma: bool = False, processor_share: float | None = None) ->
         ],
     )
     return made.model_copy(
-        update={"asynchronous_transfers": dma, "processor_share": processor_share}
+        update={
+            "asynchronous_transfers": dma,
+            "processor_share": processor_share,
+            "handover_s": handover_s,
+        }
     )
 
 
@@ -557,6 +563,20 @@ def test_a_deadline_before_ops_and_unavoidable_transfers_is_infeasible_by_sums(
     assert late.solver.engine == "none"
     kept = replay(problem, keep_everything(problem))
     assert said in "\n".join(map(str, summary(late, kept, problem)))
+
+
+def test_handing_transfers_over_counts_against_a_deadline() -> None:
+    """Each transfer takes 2 s, of which the processor needs 0.25 · 2 s and 1 s."""
+    problem = _stored_chain(dma=True, processor_share=0.25, handover_s=1.0)
+    late = solve_graph(problem, Budget(ram_bytes=1000, deadline_s=49.0), EXACT, with_advice=False)
+    assert (late.status, late.ended_by, late.restrictions) == ("infeasible", "proven", ())
+    assert late.solver.engine == "none"
+    kept = replay(problem, keep_everything(problem))
+    said = "\n".join(map(str, summary(late, kept, problem)))
+    assert "transfers that every schedule makes take 40 s, the processor for 30 s, whatever" in said
+    in_time = solve_graph(problem, Budget(ram_bytes=1000, deadline_s=52.0), EXACT)
+    assert in_time.actions
+    assert verify(problem, in_time.actions, Budget(ram_bytes=1000)).time_s <= 52.0
 
 
 @pytest.mark.parametrize("formulation", ["auto", "compact"])

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "joulewright.h"
+#include "linux_replay_channel.h"
 #include "linux_support.h"
 
 static void say(const char *key, const char *value) {
@@ -144,11 +145,11 @@ void jw_describe(int processor, const char *storage) {
     say_number("page_bytes", (uint64_t)sysconf(_SC_PAGESIZE));
     if (storage) {
         say_storage(storage);
+        say_number("handover_ns", jw_linux_handover_ns());
     }
     if (access("/usr/bin/vcgencmd", X_OK) == 0) {
         say("vcgencmd", "/usr/bin/vcgencmd");
     }
-    say_number("handover_ns", jw_linux_handover_ns());
     say("matmul", jw_matmul_name);
     say_number("kernel_count", jw_kernel_count);
 }

@@ -16,7 +16,7 @@ jw_channel *jw_linux_channel_open(jw_executor *executor);
 void jw_linux_channel_close(jw_channel *channel);
 
 /* Time of handing over a transfer of nothing, and of waiting for it as the executor does: system calls
- * and changes of threads. Median of some hundred. */
+ * and changes of threads. Median of a thousand, which take some 20 ms, after a warm-up of 50 ms. */
 uint64_t jw_linux_handover_ns(void);
 
 #endif

@@ -41,7 +41,7 @@ struct notifier {
 };
 void qemu_add_machine_init_done_notifier(notifier *);
 
-/* A sign of the plugin interface's version 2, older versions of which newer programs refuse. */
+/* Programs with this function refuse plugins of version 1; older programs know no other version. */
 void qemu_plugin_scoreboard_new(void) __attribute__((weak));
 int qemu_plugin_version;
 

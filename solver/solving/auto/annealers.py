@@ -123,11 +123,11 @@ class Annealers:
         """Share of the transfers' time that annealing counts against a deadline.
 
         It is an estimate where transfers run beside ops: how much of them can be hidden is known
-        only after a schedule is found. The processor's share cannot be hidden; of the rest, half is
+        only after a schedule is found. The processor's time cannot be hidden; of the rest, half is
         taken to be.
         """
         problem = self._task.problem
-        return (1.0 + problem.graph.share_of_processor) / 2 if problem.overlaps else 1.0
+        return (1.0 + problem.share_of_transfers) / 2 if problem.overlaps else 1.0
 
     # --- less RAM -------------------------------------------------------------------------------
 
