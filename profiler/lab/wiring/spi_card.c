@@ -9,6 +9,9 @@
  *
  * QEMU exports these functions to its loadable modules, where it is built with them, as Debian's is.
  * Their signatures are those of QEMU 7.2 to 10.0.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later
+ * (the second, because QEMU is under the GPL and this becomes a part of it when it is loaded)
  */
 #include <stdbool.h>
 #include <stdint.h>
