@@ -233,7 +233,7 @@ def test_an_unknown_board_or_driver_is_refused_with_a_list_of_the_known_ones(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("board", ["mps2-an386", "netduinoplus2"])
+@pytest.mark.parametrize("board", ["microbit", "netduinoplus2"])
 def test_a_card_on_a_board_without_spi_is_refused(board: str) -> None:
     """Either the chip's file has no SPI, or the board's page names no pins for a card."""
     said = refusal(changed("emulated-m3-sd", firmware={"board": board}))
