@@ -95,7 +95,7 @@ class Dispatch:
                 self._free(stay, gap)
 
     def _has_ended(self, stay: Stay) -> bool:
-        """Whether all page-outs of a stay have ended."""
+        """Whether every page-out of a stay has ended by now."""
         return all(self._ends_s.get(o.number, math.inf) <= self._processor_s for o in stay.outs)
 
     def _make_room(self, gap: int) -> None:
@@ -238,7 +238,7 @@ class Dispatch:
         return is_alone
 
     def _gains_nothing(self, transfer: Transfer) -> bool:
-        """Whether a transfer would take the processor for all of its time beside ops, too."""
+        """Whether no op could run meanwhile, since the transfer needs the processor throughout."""
         return self._stays.processor_time_s(transfer.time_s) >= transfer.time_s > 0
 
     def _free(self, stay: Stay, gap: int) -> None:

@@ -37,9 +37,9 @@ class PageOut(StrictModel):
     An asynchronous transfer begins when this action is reached and earlier transfers have ended,
     and runs beside the actions that follow. They begin once the processor has spent on it the
     graph's ``handover_s`` and ``processor_share`` of its time, or all of its time, if that is less.
-    The copy in storage is valid when the transfer
-    ends. An action that frees the tensor or writes over its bytes waits for that end. To avoid this
-    wait, the tensor may be freed later than right after the last action that needs it.
+    The copy in storage is valid when the transfer ends. An action that frees the tensor or writes
+    over its bytes waits for that end. To avoid this wait, the tensor may be freed later than right
+    after the last action that needs it.
     """
 
     do: Literal["page_out"] = "page_out"

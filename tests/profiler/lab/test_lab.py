@@ -140,8 +140,7 @@ def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
 
 
 @pytest.mark.emulated
-def test_a_card_that_is_wired_to_a_machine_without_a_slot_survives_a_reset() -> None:
-    """A write lasts as long as the card, which lasts as long as the board."""
+def test_a_reset_board_finds_the_card_that_is_wired_to_it() -> None:
     card = EmulatedCard(size_bytes=1 << 25, spi_port=0x40026000)
     with start(with_card(M4F_SD, card), ignore) as running:
         with session(running.description) as board:
