@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
+from operator import itemgetter
 from typing import TypeAlias
 
 from solver.addresses.changes import changes
@@ -38,6 +39,8 @@ _SMALLER = 0.99
 # the deadline (not beyond the time limit), and this many failures of solving again.
 _LAST_RESORT_S, _MOST_MISSES = 40.0, 3
 _PLAN_OF_A_CHANGE_S = 0.1
+# Share of the time that is left for putting earlier schedules together and costing them.
+_COSTING_SHARE = 0.3
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Packed:
     """A schedule with addresses, and their plan.
 
     ``notes`` say what was changed so that it packs, and the cost of that. If nothing packs, the
-    plan has the smallest arena found, which exceeds the budget.
+    plan has the smallest arena found, which exceeds the budget, and the actions have no addresses.
     """
 
     actions: tuple[Action, ...]
@@ -61,9 +64,9 @@ def fit_into_arena(
     tolerance_j: float,
     limit: TimeLimit = TimeLimit(),  # noqa: B008 - immutable
     spare: tuple[Action, ...] | None = None,
-    earlier: Sequence[tuple[Action, ...]] = (),
+    earlier: Iterable[tuple[Action, ...]] = (),
 ) -> Packed:
-    """Find a schedule whose arena is within the budget, and verify it with both referees.
+    """Find a schedule whose arena is within the budget, and verify that with both referees.
 
     Tried in turn: ``actions`` as they are; the ``spare`` schedule; paging tensors out of the
     way in one pass, which packs almost always and leaves a result whatever the time allows
@@ -79,10 +82,11 @@ def fit_into_arena(
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
         spare: A schedule that was made for less RAM, valid but for the deadline.
-        earlier: Schedules that the same search has found, valid but for the deadline.
+        earlier: Schedules that the same search has found, valid but for the deadline; gone through
+            once, while time is left.
 
     Returns:
-        The best schedule found, with addresses. Ctrl-C ends the search with what packs.
+        The best schedule found, with addresses if it packs. Ctrl-C ends the search with what packs.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, and nothing packs yet.
@@ -161,16 +165,28 @@ class _Fitting:
         else:
             self._evict(spare, f"{how} and {_EVICTED}", 0.0, limit)
 
-    def fall_back(self, earlier: Sequence[tuple[Action, ...]], limit: TimeLimit) -> None:
+    def fall_back(self, earlier: Iterable[tuple[Action, ...]], limit: TimeLimit) -> None:
         """Try what a search had found before, best first, until one packs."""
-        graph, covers = self._problem.graph, self._problem.budget.covers
-        for actions in sorted(earlier, key=lambda each: replay(graph, each, covers).energy_j):
+        for energy_j, actions in self._by_energy(earlier, limit.part(_COSTING_SHARE)):
             known_j = self._best.energy_j if self.packs else inf
-            if limit.has_passed or replay(graph, actions, covers).energy_j >= known_j:
+            if limit.has_passed or energy_j >= known_j:
                 return
             with suppress(RefereeError):  # it is late
                 how = "a schedule found earlier"
                 self._offer(self._try(actions, how, limit.end, work=A_MOMENT))
+
+    def _by_energy(
+        self, schedules: Iterable[tuple[Action, ...]], limit: TimeLimit
+    ) -> list[tuple[float, tuple[Action, ...]]]:
+        """The schedules that are costed within the limit, by energy."""
+        graph, covers = self._problem.graph, self._problem.budget.covers
+        costed: list[tuple[float, tuple[Action, ...]]] = []
+        if not limit.has_passed:
+            for actions in schedules:
+                costed.append((replay(graph, actions, covers).energy_j, actions))
+                if limit.has_passed:
+                    break
+        return sorted(costed, key=itemgetter(0))
 
     def change(self) -> bool:
         """Apply changes one by one: the cheapest that packs, else that of the smallest arena.
@@ -257,8 +273,10 @@ class _Fitting:
             ram_bytes = (packs + too_much) // 2
 
     def packed(self) -> Packed:
-        best, first = self._best, self._first
-        problem = self._problem
+        best, problem = self._best, self._problem
+        notes = tuple(self._notes(best, self._first))
+        if not self.packs:
+            return Packed(best.actions, best.plan, notes)
         actions = with_addresses(best.actions, best.plan)
         verify(problem.graph, actions, problem.budget)
         verify_addresses(
@@ -268,7 +286,7 @@ class _Fitting:
             best.plan.arena_bytes,
             problem.budget.covers,
         )
-        return Packed(actions, best.plan, tuple(self._notes(best, first)))
+        return Packed(actions, best.plan, notes)
 
     def _notes(self, best: _Candidate, first: _Candidate) -> list[str]:
         if self._fits(first):

@@ -146,11 +146,12 @@ class Annealer:
             best = self._best
         return self._events.actions(best.tolist()) if news and best is not None else None
 
-    def earlier(self) -> list[tuple[Action, ...]]:
-        """Some schedules that the best one has replaced, latest first."""
+    def earlier(self) -> Iterator[tuple[Action, ...]]:
+        """Some schedules that the best one has replaced, latest first, put together one by one."""
         with self._lock:
             found = self._replaced.some
-        return [self._events.actions(events.tolist()) for events in found]
+        for events in found:
+            yield self._events.actions(events.tolist())
 
     @property
     def best_cost(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -22,7 +23,8 @@ class Outcome:
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
     ``engine`` and ``version`` name the program used (empty if only starting schedules were tried);
     ``notes`` are copied into the schedule. For when the best schedule gets no addresses, ``spare``
-    is one for less RAM, and ``earlier`` are some that were found before.
+    is one for less RAM, and ``earlier`` are some that were found before, which can be gone through
+    once: for a large graph each takes a moment to put together.
     """
 
     ending: Ending
@@ -39,7 +41,7 @@ class Outcome:
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     spare: tuple[Action, ...] | None = None
-    earlier: tuple[tuple[Action, ...], ...] = ()
+    earlier: Iterable[tuple[Action, ...]] = ()
 
     @property
     def stated(self) -> Claim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from math import inf
 
@@ -43,7 +43,7 @@ def pack(
     options: SolverOptions,
     limit: TimeLimit,
     spare: tuple[Action, ...] | None = None,
-    earlier: Sequence[tuple[Action, ...]] = (),
+    earlier: Iterable[tuple[Action, ...]] = (),
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 

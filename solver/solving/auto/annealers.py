@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from itertools import chain
 
 from solver.addresses.plan import A_MOMENT, plan_addresses
 from solver.annealing import Annealer
@@ -159,9 +160,9 @@ class Annealers:
         """A schedule that gets addresses in a moment, if one is known: the best for less RAM."""
         return self._packing if self._spare is None else self._spare.found()
 
-    def earlier(self) -> list[tuple[Action, ...]]:
+    def earlier(self) -> Iterator[tuple[Action, ...]]:
         """Some schedules that annealing for all of the RAM has found and improved on."""
-        return [actions for annealer in self._annealers for actions in annealer.earlier()]
+        return chain.from_iterable(annealer.earlier() for annealer in self._annealers)
 
     def _packing_greedy(self) -> tuple[float, tuple[Action, ...] | None]:
         """The largest share of the RAM whose greedy schedule gets addresses; the schedule.

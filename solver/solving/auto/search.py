@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from math import inf
 
 from pydantic import ValidationError
@@ -331,5 +332,5 @@ class AutomaticSearch:
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
             spare=spare,
-            earlier=(*search.earlier, *self._annealers.earlier()),
+            earlier=chain(search.earlier, self._annealers.earlier()),
         ).sound(self._options.gap)
