@@ -56,8 +56,10 @@ class DeadlineRows:
                 upper=sum(seconds for _, seconds in self._paging) / self._unit_s,
                 integer=False,
             )
-            self._charged = problem.graph.share_of_processor
             working_s = problem.graph.processor_time_s
+            # A row that charges no more than this excludes nothing.
+            shares = [working_s(seconds) / seconds for _, seconds in self._paging if seconds > 0]
+            self._charged = min(shares, default=0.0)
             idle = [(column, seconds - working_s(seconds)) for column, seconds in self._paging]
             self._limit_hidden(idle, 0.0)
             self._limit_hidden(recomputing, self._least_s)

@@ -52,3 +52,37 @@ def with_frees(graph: CostedGraph, actions: Sequence[Action]) -> tuple[Action, .
         result.append(action)
         result += [Free(tensor=name) for name in freed]
     return tuple(result)
+
+
+def with_late_frees(actions: Sequence[Action], path: Sequence[Action]) -> tuple[Action, ...]:
+    """Move frees of tensors that are being paged out beside ops to where they are in ``path``.
+
+    But for frees, ``path`` has the same actions. A free that it does not have goes to the end.
+    """
+    late: dict[tuple[str, int], int] = {}
+    position, residency = 0, dict[str, int]()
+    for action in path:
+        if isinstance(action, Free):
+            late[action.tensor, residency.get(action.tensor, 0)] = position
+            residency[action.tensor] = residency.get(action.tensor, 0) + 1
+        else:
+            position += 1
+    kept: list[list[Action]] = [[] for _ in range(position + 1)]
+    position, residency, leaving = 0, {}, set[str]()
+    plain: list[Action] = []
+    for action in actions:
+        if not isinstance(action, Free):
+            plain.append(action)
+            position += 1
+            if isinstance(action, PageOut) and action.asynchronous:
+                leaving.add(action.tensor)
+            continue
+        name = action.tensor
+        here = (name, residency.get(name, 0))
+        residency[name] = here[1] + 1
+        kept[late.get(here, len(kept) - 1) if name in leaving else position].append(action)
+        leaving.discard(name)
+    result: list[Action] = list(kept[0])
+    for number, action in enumerate(plain, start=1):
+        result += [action, *kept[number]]
+    return tuple(result)

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from solver.formulations.scaled_costs import Objective
-from solver.problem.liveness import with_frees
+from solver.problem.liveness import with_frees, with_late_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
@@ -315,7 +315,7 @@ class _StateSearch:
         path.reverse()
         plain = [action for action in path if not isinstance(action, Free)]
         actions = with_frees(self._problem.graph, plain)
-        return _with_late_frees(actions, path) if self._is_beside_ops else actions
+        return with_late_frees(actions, path) if self._is_beside_ops else actions
 
     def _action(self, move: _Move) -> Action:
         kind, index = move
@@ -328,38 +328,6 @@ class _StateSearch:
             case "page_in":
                 return PageIn(tensor=name, asynchronous=self._is_beside_ops)
         return Free(tensor=name)
-
-
-def _with_late_frees(actions: tuple[Action, ...], path: list[Action]) -> tuple[Action, ...]:
-    """Move frees of tensors that are being paged out from where they are in ``actions`` to where
-    they are in ``path``, or to the end."""
-    late: dict[tuple[str, int], int] = {}
-    position, residency = 0, dict[str, int]()
-    for action in path:
-        if isinstance(action, Free):
-            late[action.tensor, residency.get(action.tensor, 0)] = position
-            residency[action.tensor] = residency.get(action.tensor, 0) + 1
-        else:
-            position += 1
-    kept: list[list[Action]] = [[] for _ in range(position + 1)]
-    position, residency, leaving = 0, {}, set[str]()
-    plain: list[Action] = []
-    for action in actions:
-        if not isinstance(action, Free):
-            plain.append(action)
-            position += 1
-            if isinstance(action, PageOut):
-                leaving.add(action.tensor)
-            continue
-        name = action.tensor
-        here = (name, residency.get(name, 0))
-        residency[name] = here[1] + 1
-        kept[late.get(here, len(kept) - 1) if name in leaving else position].append(action)
-        leaving.discard(name)
-    result: list[Action] = list(kept[0])
-    for number, action in enumerate(plain, start=1):
-        result += [action, *kept[number]]
-    return tuple(result)
 
 
 def _no_later(clocks: _Clocks, other: _Clocks) -> bool:

@@ -96,7 +96,7 @@ def search_by_name(
         rounds=search.rounds,
         build_s=search.build_s,
         notes=(*failures, *engine_notes(search.faults), *((_LATE,) if is_late else ())),
-        earlier=search.earlier,
+        earlier=lambda: search.earlier,
     ).sound(options.gap)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -23,8 +23,8 @@ class Outcome:
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
     ``engine`` and ``version`` name the program used (empty if only starting schedules were tried);
     ``notes`` are copied into the schedule. For when the best schedule gets no addresses, ``spare``
-    is one for less RAM, and ``earlier`` are some that were found before, which can be gone through
-    once: for a large graph each takes a moment to put together.
+    is one for less RAM, and ``earlier`` returns some that were found before, each put together when
+    it is due.
     """
 
     ending: Ending
@@ -41,7 +41,7 @@ class Outcome:
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     spare: tuple[Action, ...] | None = None
-    earlier: Iterable[tuple[Action, ...]] = ()
+    earlier: Callable[[], Iterable[tuple[Action, ...]]] = tuple
 
     @property
     def stated(self) -> Claim:

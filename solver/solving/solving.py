@@ -163,7 +163,7 @@ def _packed(
         allowed = limit.at_most(_PACKING_AFTER_CTRL_C_S) if is_short else limit
         with suppress(KeyboardInterrupt):
             announce.phase("addresses")
-            others = outcome.spare, outcome.earlier
+            others = outcome.spare, outcome.earlier()
             return pack(problem, outcome.actions or (), options, allowed, *others)
     return None
 

@@ -191,6 +191,17 @@ def test_only_transfers_that_take_longer_than_handing_them_over_run_beside_ops()
     assert replay(problem, found).time_s == 9.0
 
 
+@pytest.mark.parametrize("deadline_s", [None, 20.0])
+def test_found_schedules_run_what_hides_nothing_alone(deadline_s: float | None) -> None:
+    problem = _with_dma(_two_parameters(), handover_s=30.0)
+    start = _beside("begin_in u; compute first; free u; begin_in v; compute second; free v")
+    budget = Budget(ram_bytes=100, deadline_s=deadline_s)
+    for starts in [(), (start,)]:
+        found = solve_graph(problem, budget, EXACT, starts=starts)
+        assert found.time_s == replay(problem, start).time_s == 10.0
+        assert not any(a.asynchronous for a in found.actions if isinstance(a, PageIn))
+
+
 def _two_parameters() -> CostedGraph:
     return graph(
         [
@@ -451,6 +462,32 @@ def test_any_transfer_of_a_valid_schedule_may_be_asynchronous(
     assert other.time_s <= plain.time_s + 1e-9
     assert other.hidden_s == pytest.approx(plain.time_s - other.time_s)
     assert [m.bytes_during for m in other.moments] == [m.bytes_during for m in plain.moments]
+
+
+@given(data=st.data(), problem=_graphs_with_dma())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_what_hides_nothing_runs_alone_and_nothing_takes_longer(
+    data: st.DataObject, problem: CostedGraph
+) -> None:
+    beside = [
+        action.model_copy(update={"asynchronous": data.draw(st.booleans())})
+        if isinstance(action, PageIn | PageOut)
+        else action
+        for action in data.draw(action_lists(problem))
+    ]
+    before = replay(problem, with_frees(problem, beside))
+    found = meet_deadline(
+        Problem(problem, Budget(ram_bytes=before.peak_bytes)), with_frees(problem, beside)
+    )
+    after = replay(problem, found)
+    assert after.time_s == before.time_s
+    assert after.peak_bytes <= before.peak_bytes
+    assert _done(found) == _done(with_frees(problem, beside))
+    for moment in after.moments:
+        works_throughout = problem.processor_time_s(moment.transfer_s) >= moment.transfer_s > 0
+        assert not (
+            works_throughout and moment.is_beside_ops and moment.transfer_start_s == moment.start_s
+        )
 
 
 def _op_time_s(problem: CostedGraph, action: Compute) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -20,7 +21,7 @@ def card_wiring(progress: Callable[[str], None]) -> Path:
 
     Raises :class:`~devices.errors.BuildFailed`.
     """
-    key = digest(" ".join(_COMMAND), _SOURCE.read_bytes())
+    key = digest(platform.machine(), " ".join(_COMMAND), _SOURCE.read_bytes())
     with BuildCache(progress) as cache:
         return cache.directory("wiring", key, _build) / "spi_card.so"
 

@@ -332,5 +332,5 @@ class AutomaticSearch:
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
             spare=spare,
-            earlier=chain(search.earlier, self._annealers.earlier()),
+            earlier=lambda: chain(search.earlier, self._annealers.earlier()),
         ).sound(self._options.gap)

@@ -207,6 +207,27 @@ def test_a_second_ctrl_c_while_addresses_are_planned_leaves_the_schedule(
     verify(graph, schedule.actions, budget)
 
 
+def test_ctrl_c_leaves_the_schedules_found_earlier_for_the_time_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, budget = resnet8_under_three_quarters()
+    seen: list[list[tuple[Action, ...]]] = []
+
+    def interrupted(*arguments: Any) -> Packed:
+        *others, earlier = arguments
+        seen.append(list(earlier))
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        return repair.fit_into_arena(*others, seen[-1])
+
+    monkeypatch.setattr(packing, "fit_into_arena", interrupted)
+    schedule = solve_graph(graph, budget, SolverOptions(time_limit_s=20.0, gap=0.9))
+    verify(graph, schedule.actions, budget)
+    first, second = seen
+    assert first
+    assert first == second
+
+
 @pytest.mark.slow
 def test_ctrl_c_late_in_the_planning_leaves_time_for_addresses(
     monkeypatch: pytest.MonkeyPatch,
