@@ -21,7 +21,7 @@ _DIGITS = 2
 
 
 class Situation(NamedTuple):
-    """How an op finds caches and operands in a training step, other than in a loop of its own.
+    """What differs for an op between its place in a training step and a loop of its own.
 
     ``lost`` is the share of the bytes of its operands that have left the caches since their last
     use. With ``overwrites``, its result takes the place of an operand, so that it moves fewer

@@ -1,4 +1,4 @@
-"""Transfers beside ops that hide nothing, made to run alone, which a board does sooner.
+"""Transfers that gain nothing beside ops are made to run alone, for which a board needs less time.
 
 A transfer beside ops takes the processor for its share of the transfer and for being handed over to
 the channel, in the model at most for as long as the transfer itself (``processor_time_s``). Where
@@ -15,27 +15,33 @@ from solver.problem.schedule import Action, Free, PageIn, PageOut
 from solver.referee.referee import Moment, replay
 
 
-def hides_nothing(graph: CostedGraph, action: PageIn | PageOut) -> bool:
-    """Whether a transfer would need the processor for as long as it takes, beside ops too."""
+def gains_nothing(graph: CostedGraph, action: PageIn | PageOut) -> bool:
+    """Whether no op could run during a transfer, since it needs the processor throughout."""
     tensor = graph.tensor[action.tensor]
     cost = tensor.page_out if isinstance(action, PageOut) else tensor.page_in
     assert cost is not None, "the referee accepts no transfer without a cost"
     return graph.processor_time_s(cost.time_s) >= cost.time_s > 0
 
 
-def alone_where_nothing_is_hidden(
+def runs_beside_ops(actions: tuple[Action, ...]) -> bool:
+    """Whether any transfer of a schedule runs beside ops."""
+    return any(isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions)
+
+
+def alone_where_nothing_is_gained(
     graph: CostedGraph, actions: tuple[Action, ...]
 ) -> tuple[Action, ...]:
-    """Make the transfers synchronous that hide nothing and meet an idle channel.
+    """Make the transfers synchronous that gain nothing beside ops and find the channel idle.
 
-    Ops and transfers start and end as before, and no more RAM is needed: what a page-out held is
-    freed when it ends. Without such transfers, ``actions`` themselves are returned.
+    Ops and transfers start and end as before, and no more RAM is needed: what such a page-out held
+    until a later action is freed when it ends. Without such transfers, ``actions`` themselves are
+    returned.
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
     if not graph.share_of_processor and not graph.handover_s:
         return actions
-    if not any(isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions):
+    if not runs_beside_ops(actions):
         return actions
     path = tuple(_alone(graph, moment) for moment in replay(graph, actions).moments)
     if path == actions:
@@ -50,7 +56,7 @@ def _alone(graph: CostedGraph, moment: Moment) -> Action:
         not isinstance(action, PageIn | PageOut)
         or not action.asynchronous
         or moment.transfer_start_s != moment.start_s
-        or not hides_nothing(graph, action)
+        or not gains_nothing(graph, action)
     ):
         return action
     return action.model_copy(update={"asynchronous": False})

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 
-from solver.overlap.alone import alone_where_nothing_is_hidden, hides_nothing
+from solver.overlap.alone import alone_where_nothing_is_gained, gains_nothing
 from solver.overlap.dispatch import Dispatch, Dispatched, Plan
 from solver.overlap.stays import Stays, Transfer
 from solver.problem.graph import CostedGraph
@@ -43,21 +43,21 @@ def overlap_transfers(problem: Problem, actions: Sequence[Action]) -> tuple[Acti
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
     found = _overlapped(problem, tuple(actions), enough_s=0.0)
-    return alone_where_nothing_is_hidden(problem.graph, found)
+    return alone_where_nothing_is_gained(problem.graph, found)
 
 
 def meet_deadline(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
     """Run the transfers of a schedule beside its ops if it misses the deadline.
 
-    If they meet it, only transfers that hide nothing are changed: they run alone. The result is
-    within the RAM budget, but may still miss the deadline.
+    If they meet it, only transfers that gain nothing beside ops are changed: they run alone. The
+    result is within the RAM budget, but may still miss the deadline.
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
     actions, deadline_s = tuple(actions), problem.latest_s
     if deadline_s is not None and problem.overlaps:
         actions = _overlapped(problem, actions, enough_s=deadline_s)
-    return alone_where_nothing_is_hidden(problem.graph, actions)
+    return alone_where_nothing_is_gained(problem.graph, actions)
 
 
 def one_at_a_time(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -103,7 +103,7 @@ def _overlapped(
 
 def _beside_compute(graph: CostedGraph, action: Action) -> Action:
     """The action beside ops, if it is a transfer that can gain anything there."""
-    if not isinstance(action, PageIn | PageOut) or hides_nothing(graph, action):
+    if not isinstance(action, PageIn | PageOut) or gains_nothing(graph, action):
         return action
     return action.model_copy(update={"asynchronous": True})
 

@@ -21,11 +21,12 @@ from solver.formulations.formulation import Formulation
 from solver.formulations.scaled_costs import Objective
 from solver.formulations.staged import RESTRICTIONS
 from solver.options import SolverOptions
+from solver.overlap.alone import runs_beside_ops
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem.claims import Claim, Evidence, ScheduleClass
 from solver.problem.problem import Problem
 from solver.problem.replaced import Replaced
-from solver.problem.schedule import Action, PageIn, PageOut
+from solver.problem.schedule import Action
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 from solver.time_limit import OutOfTime, TimeLimit
 
@@ -122,7 +123,7 @@ class Search:
 
         Raises :class:`RefereeError` if the schedule is not valid.
         """
-        plain = one_at_a_time(self.problem, actions) if _runs_beside(actions) else actions
+        plain = one_at_a_time(self.problem, actions) if runs_beside_ops(actions) else actions
         judged = self._judged(actions)
         actions = self._timed(judged, actions)
         result = verify(judged.graph, actions, judged.budget)
@@ -448,10 +449,6 @@ class Search:
                 formulation.deadline.tighten(result.time_due_s(budget) - budget.deadline_s)
         else:
             self.offer(actions)
-
-
-def _runs_beside(actions: tuple[Action, ...]) -> bool:
-    return any(isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions)
 
 
 def _share_to_charge(late: Replay, deadline_s: float) -> float:

@@ -192,7 +192,7 @@ def test_only_transfers_that_take_longer_than_handing_them_over_run_beside_ops()
 
 
 @pytest.mark.parametrize("deadline_s", [None, 20.0])
-def test_transfers_that_hide_nothing_run_alone_where_the_deadline_is_met(
+def test_transfers_that_gain_nothing_run_alone_where_the_deadline_is_met(
     deadline_s: float | None,
 ) -> None:
     problem = Problem(
@@ -469,7 +469,7 @@ def test_any_transfer_of_a_valid_schedule_may_be_asynchronous(
 
 @given(data=st.data(), problem=_graphs_with_dma())
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_what_hides_nothing_runs_alone_and_nothing_takes_longer(
+def test_what_gains_nothing_runs_alone_and_nothing_takes_longer(
     data: st.DataObject, problem: CostedGraph
 ) -> None:
     beside = [

@@ -36,6 +36,8 @@ from tests.support.graphs.odd_graphs import ODD_GRAPHS
 from tests.support.queued import counting_queued
 
 _OPS = 10_000
+# A limit for such a graph: seconds, or replays of it where a computer is slow. Searching, packing
+# and checking replay it many times, however short the limit is.
 _LEAST_LIMIT_S, _LIMIT_REPLAYS = 8.0, 40
 _Result = TypeVar("_Result")
 
