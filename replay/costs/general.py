@@ -3,7 +3,8 @@
 The first round has a small operation of every sort: every kind, and every kernel of a kind.
 The cost model is fitted to what was measured so far, random shapes from the ranges that networks
 use are predicted, and the next round measures those of which it is least sure. At most half of a
-round goes to families that most networks consist of first, until enough of these were measured.
+round goes to families that most networks consist of first: to the sorts of which the fewest
+operations were measured, until these are enough.
 Shapes that take long are left out, since many short operations say more in the same time.
 
 Every round is a run of its own in a directory of the sweep. A round is drawn from the seed and from
@@ -15,8 +16,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,9 +56,9 @@ _COMMON = frozenset(
 )
 """Families that most networks consist of."""
 
-_OF_A_COMMON_SORT, _ENOUGH = 10, 40
-"""Most operations of one sort of a common family in a later round; number of such operations up to
-which they are measured even if the model is sure. From a few, a law may be sure and wrong."""
+_ENOUGH = 40
+"""Operations of one sort of a common family up to which they are measured even if the model is
+sure. From a few, a law may be sure and wrong."""
 
 _OF_A_ROUND = 250
 """Most operations of a later round: after it, the model is sure of other ones."""
@@ -203,24 +204,48 @@ class Sweep:
         candidates = _drawn(random_, _CANDIDATES, self._small_enough(_LARGE_BYTES, profile), known)
         doubts = {spec: model.doubt(spec) for spec in candidates}
         unsure = sorted(candidates, key=doubts.__getitem__, reverse=True)
+        common = [spec for spec in unsure if spec.family in _COMMON]
         measured = Counter(map(sort, known))
-        common = [s for s in unsure if s.family in _COMMON and measured[sort(s)] < _ENOUGH]
-        half = self._first_of(common, _OF_A_COMMON_SORT, _OF_A_ROUND // 2, time_s / 2)
+        half = self._of_rarest(common, measured, _OF_A_ROUND // 2, time_s / 2)
         time_s -= math.fsum(map(self._guess_s, half))
         taken = set(half)
         rest = [s for s in unsure if doubts[s] >= _SURE and s not in taken]
-        return half + self._first_of(rest, _OF_A_SORT, _OF_A_ROUND - len(half), time_s)
+        return half + self._first_of(rest, _OF_A_ROUND - len(half), time_s)
 
-    def _first_of(
-        self, specs: Sequence[OpSpec], of_a_sort: int, count: int, time_s: float
+    def _of_rarest(
+        self, specs: Sequence[OpSpec], measured: Mapping[str, int], count: int, time_s: float
     ) -> list[OpSpec]:
-        """The first operations, at most so many, of each sort and in this time altogether."""
+        """One after the other, the first operation of the sort of which there are the fewest.
+
+        There are those ``measured`` and those chosen before; at most ``count`` are chosen, in
+        this time altogether.
+        """
+        left: dict[str, deque[OpSpec]] = {}
+        for spec in specs:
+            left.setdefault(sort(spec), deque()).append(spec)
+        there_are = Counter({name: measured.get(name, 0) for name in left})
+        chosen: list[OpSpec] = []
+        while len(chosen) < count:
+            rare = [name for name, own in left.items() if own and there_are[name] < _ENOUGH]
+            if not rare:
+                break
+            name = min(rare, key=there_are.__getitem__)
+            spec = left[name].popleft()
+            time_s -= self._guess_s(spec)
+            if time_s < 0:
+                break
+            there_are[name] += 1
+            chosen.append(spec)
+        return chosen
+
+    def _first_of(self, specs: Sequence[OpSpec], count: int, time_s: float) -> list[OpSpec]:
+        """The first operations, at most so many, in this time altogether; a few of each sort."""
         chosen: list[OpSpec] = []
         of_sort: Counter[str] = Counter()
         for spec in specs:
             if len(chosen) == count:
                 break
-            if of_sort[sort(spec)] == of_a_sort:
+            if of_sort[sort(spec)] == _OF_A_SORT:
                 continue
             time_s -= self._guess_s(spec)
             if time_s < 0:

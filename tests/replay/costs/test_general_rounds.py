@@ -1,10 +1,10 @@
-"""What a general profile keeps of its rounds; measurements are made up."""
+"""What the rounds of a general profile measure, and what it keeps of them; costs are made up."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,20 +13,38 @@ from devices.operation import OpSpec
 from devices.profile import DeviceProfile
 from profiler.run.options import ProfileOptions
 from replay.costs.general import Sweep
+from solver.costing.terms import sort
 from tests.support.graphs.profiles import made_up_profile
 
 RELU = OpSpec.of("relu.forward", elements=432)
+COMMON = {"conv2d", "linear", "batch_norm", "relu", "add", "gradient", "sgd"}
 NO_CACHE = "The board has no data cache: warm and cold costs are one measurement."
 
 
-def test_notes_of_the_rounds_are_kept_beside_those_of_the_networks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def measured(_: Any, specs: Sequence[OpSpec], *__: Any) -> DeviceProfile:
-        return made_up_profile(list(specs)).changed(notes=("3 void trials: preempted.", NO_CACHE))
+def made_up(specs: Sequence[OpSpec]) -> DeviceProfile:
+    return made_up_profile(list(specs)).changed(notes=("3 void trials: preempted.", NO_CACHE))
 
-    monkeypatch.setattr("replay.costs.general.profile_device", measured)
+
+@pytest.fixture(autouse=True)
+def measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round takes 8 s."""
+    monkeypatch.setattr("replay.costs.general.profile_device", lambda _, specs, *__: made_up(specs))
     monkeypatch.setattr("replay.costs.general._measured_s", lambda _: 8.0)
+
+
+def test_no_sort_of_what_most_networks_consist_of_is_left_behind(tmp_path: Path) -> None:
+    """Also where the model is sure of its costs: those of these measurements follow one law."""
+    board = load_description("local")
+    sweep = Sweep.chosen([tmp_path], board, (RELU,), None, ProfileOptions(), limit_s=48.0)
+    profile = sweep.measure(made_up_profile([RELU]), lambda _event: None)
+    assert profile.general is not None
+    assert profile.general.rounds > 3
+    counts = Counter(map(sort, profile.by_spec))
+    common = [counts[name] for name in counts if name.partition(".")[0] in COMMON]
+    assert min(common) > 9
+
+
+def test_notes_of_the_rounds_are_kept_beside_those_of_the_networks(tmp_path: Path) -> None:
     board = load_description("emulated-m4f")
     sweep = Sweep.chosen([tmp_path], board, (RELU,), None, ProfileOptions(), limit_s=8.0)
     first = made_up_profile([RELU]).changed(notes=("Intervals cover 5 blocks.", NO_CACHE))
