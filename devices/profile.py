@@ -163,8 +163,10 @@ class PlaceCost(StrictModel):
     execution in each sitting that counts for ops: the mean over the op's executions in a step, of
     which the median over the steps. ``time_s`` is their median; its interval holds what one later
     sitting finds. ``lost`` is the share of the bytes of its operands that have left the caches
-    since their last use, as their reuse distances say; ``overwrites`` says that its result takes
-    the place of an operand, other than by itself. Both are absent in earlier releases.
+    since their last use, as their reuse distances say, and ``code_lost`` that of its kernel's
+    instructions; ``overwrites`` says that its result takes the place of an operand, other than by
+    itself. Earlier releases have none of them, or all but ``code_lost``; there, ``lost`` counts
+    only what has left the largest cache.
     """
 
     op: Label
@@ -173,6 +175,7 @@ class PlaceCost(StrictModel):
     energy_j: Interval | None = None
     sittings_s: tuple[NonNegative, ...]
     lost: Fraction | None = None
+    code_lost: Fraction | None = None
     overwrites: bool | None = None
 
 

@@ -214,7 +214,7 @@ def step_costs(
 
 
 def _situation(place: PlaceCost | None) -> dict[str, Any]:
-    return {} if place is None else {"lost": place.lost, "overwrites": place.overwrites}
+    return {} if place is None else {name: getattr(place, name) for name in Situation._fields}
 
 
 def counting_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:

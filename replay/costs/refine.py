@@ -186,8 +186,9 @@ def refinable(
     known = [key for key in keys if key in measured]
     # One that is carried over into a step depends on its situation there.
     carried = [
-        _costs_in_use(profile, known, Situation(lost, overwrites))
+        _costs_in_use(profile, known, Situation(lost, overwrites, code_lost))
         for lost in (0.0, 1.0)
+        for code_lost in (0.0, 1.0)
         for overwrites in (False, True)
     ]
     used = carried[0]

@@ -3,12 +3,13 @@
 In a step, an operation finds some of its operands in the caches. How many bytes of them the caches
 have lost since their last use is known (:mod:`solver.costing.situation`): with that share ``lost``,
 an operation costs ``kept = warm + 0.75 · lost · (cold - warm)``. Where steps were watched, the cost
-in a step is ``call · (1 + 5 · lost) + kept · exp(offset + share · log(cold / kept))``. The call is
-what an executor adds to every operation. Offset and share are those of the kind, drawn towards
-those of all kinds, and these towards zero (ridge regression). The offset is that of other data:
-zeros, on processors that add them faster. Ops that overwrite an operand, other than by themselves,
-have lines of their own, since they move fewer bytes. The share is what else is lost, or all of it
-where a profile does not say how much: in profiles of earlier releases.
+in a step is ``call · (1 + 5 · code_lost) + kept · exp(offset + share · log(cold / kept))``. The
+call is what an executor adds to every operation; it takes longer where the caches have lost the
+kernel's instructions. Offset and share are those of the kind, drawn towards those of all kinds, and
+these towards zero (ridge regression). The offset is that of other data: zeros, on processors that
+add them faster. Ops that overwrite an operand, other than by themselves, have lines of their own,
+since they move fewer bytes. The share is what else is lost, or all of it where a profile does not
+say how much: in profiles of earlier releases, with which nothing else counts as lost.
 
 The residuals of watched operations give the interval, moderated by those of all kinds (Smyth 2004).
 That of the call, and of what is lost, are added to them.
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -46,11 +47,13 @@ _OF_LOST_DEVIATION = 0.25
 # Seconds of a call that are tried, as shares of the shortest watched operation.
 _CALLS = tuple(number / 20 for number in range(20))
 
-# What a call takes more, relative to it, where the caches have lost all operands: the kernel's
-# instructions are fetched again, too. And standard deviations of a call, relative to it, where
-# nothing and where all is lost.
+# What a call takes more, relative to it, where the caches have lost the kernel's instructions. And
+# standard deviations of a call, relative to it, where nothing and where all is lost.
 _FETCHED = 5.0
 _CALL_DEVIATION, _FETCHED_DEVIATION = 0.3, 0.6
+
+# Least part of the time in a step that is an operation's own, whatever a call takes.
+_LEAST_OWN = 0.05
 
 _NORMAL_QUANTILE = 1.959964
 
@@ -61,11 +64,16 @@ class _Watched(NamedTuple):
     kept_s: float
     cold_s: float
     in_step_s: float
+    code_lost: float
+
+    def called_s(self, call_s: float) -> float:
+        """Seconds of its call, of which ``call_s`` are without fetching instructions again."""
+        return min(_called(call_s, self.code_lost), (1.0 - _LEAST_OWN) * self.in_step_s)
 
     def error(self, call_s: float, offset: float, share: float) -> float:
         """Logarithm of the cost in a step over what a line says."""
         alone_s = self.kept_s * math.exp(offset + share * math.log(self.cold_s / self.kept_s))
-        return math.log(self.in_step_s / (call_s + alone_s))
+        return math.log(self.in_step_s / (_called(call_s, self.code_lost) + alone_s))
 
 
 @dataclass(frozen=True)
@@ -79,13 +87,15 @@ class _Line:
 class Context:
     """Costs in steps from warm and cold ones. Without watched steps, the profile's cache state.
 
-    Lines are for ops that overwrite an operand (True) and for others.
+    Lines are for ops that overwrite an operand (True) and for others. ``says_lost`` is False if the
+    profile does not say what its watched ops had lost.
     """
 
     common: Mapping[bool, _Line]
     of_kind: Mapping[tuple[str, bool], _Line]
     call_s: float
     is_watched: bool
+    says_lost: bool = False
 
     @classmethod
     def of(cls, profile: DeviceProfile) -> Context:
@@ -96,7 +106,8 @@ class Context:
             return cls({False: line, True: line}, {}, 0.0, is_watched=False)
         shortest_s = min(pair.in_step_s for pairs in watched.values() for pair in pairs)
         tried = [_fitted(watched, share * shortest_s) for share in _CALLS]
-        return min(tried, key=lambda each: each[0])[1]
+        found = min(tried, key=lambda each: each[0])[1]
+        return replace(found, says_lost=_says_lost(profile))
 
     def in_step(
         self,
@@ -115,7 +126,7 @@ class Context:
             situation: that of an op of the step.
             power_w: joules of a call's second; 1 for seconds.
         """
-        lost, overwrites = situation
+        lost, overwrites, code_lost = situation if self.says_lost else _like_any(situation)
         line = self.of_kind.get((kind, overwrites), self.common[overwrites])
         if not self.is_watched:
             half = abs(1.0 - line.share) * warm.half + abs(line.share) * cold.half
@@ -124,14 +135,16 @@ class Context:
         of_cold = _OF_LOST * lost
         kept_s = _kept(warm_s, cold_s, lost)
         alone_s = kept_s * math.exp(line.offset + line.share * (cold.log - math.log(kept_s)))
-        call_s = self.call_s * power_w * (1.0 + _FETCHED * lost)
+        call_s = _called(self.call_s, code_lost) * power_w
         total_s = call_s + alone_s
         half_kept = ((1.0 - of_cold) * warm_s * warm.half + of_cold * cold_s * cold.half) / kept_s
         half = abs(1.0 - line.share) * half_kept + abs(line.share) * cold.half
         deviation = math.hypot(
             line.deviation,
             _OF_LOST_DEVIATION * lost * (cold_s - warm_s) / kept_s * alone_s / total_s,
-            (_CALL_DEVIATION + lost * (_FETCHED_DEVIATION - _CALL_DEVIATION)) * call_s / total_s,
+            (_CALL_DEVIATION + code_lost * (_FETCHED_DEVIATION - _CALL_DEVIATION))
+            * call_s
+            / total_s,
         )
         return Estimate(
             math.log(total_s), math.hypot(half * alone_s / total_s, _NORMAL_QUANTILE * deviation)
@@ -141,6 +154,21 @@ class Context:
 def _kept(warm: float, cold: float, lost: float) -> float:
     """Cost of an operation by itself whose operands the caches have ``lost`` in part."""
     return warm + _OF_LOST * lost * (cold - warm)
+
+
+def _called(call: float, code_lost: float) -> float:
+    """Cost of a call of a kernel whose instructions the caches have lost in part."""
+    return call * (1.0 + _FETCHED * code_lost)
+
+
+def _like_any(situation: Situation) -> Situation:
+    """The situation without what was lost, for lines that say it of all ops alike."""
+    return Situation(overwrites=situation.overwrites)
+
+
+def _says_lost(profile: DeviceProfile) -> bool:
+    """Whether a profile says what its watched ops had lost: not in earlier releases."""
+    return all(place.code_lost is not None for place in profile.place.values())
 
 
 def estimate_of(interval: Interval) -> Estimate | None:
@@ -167,19 +195,27 @@ def _watched(profile: DeviceProfile) -> dict[tuple[str, bool], list[_Watched]]:
     for place in profile.place.values():
         places.setdefault((place.key, bool(place.overwrites)), []).append(place)
     found: dict[tuple[str, bool], list[_Watched]] = {}
+    says_lost = _says_lost(profile)
     for spec, operation in profile.by_spec.items():
         warm_s, cold_s = operation.warm.time_s.median, operation.cold.time_s.median
         for overwrites in (False, True):
             own = places.get((operation.op, overwrites), ())
             if own and min(warm_s, cold_s, *(place.time_s.median for place in own)) > 0:
-                watched = _of_places(own, warm_s, cold_s)
+                watched = _of_places(own, warm_s, cold_s, says_lost)
                 found.setdefault((spec.kind, overwrites), []).append(watched)
     return found
 
 
-def _of_places(places: Sequence[PlaceCost], warm_s: float, cold_s: float) -> _Watched:
-    kept_s = [_kept(warm_s, cold_s, place.lost or 0.0) for place in places]
-    return _Watched(_middle(kept_s), cold_s, _middle(place.time_s.median for place in places))
+def _of_places(
+    places: Sequence[PlaceCost], warm_s: float, cold_s: float, says_lost: bool
+) -> _Watched:
+    kept_s = [_kept(warm_s, cold_s, (place.lost or 0.0) if says_lost else 0.0) for place in places]
+    return _Watched(
+        _middle(kept_s),
+        cold_s,
+        _middle(place.time_s.median for place in places),
+        math.fsum(place.code_lost or 0.0 for place in places) / len(places) if says_lost else 0.0,
+    )
 
 
 def _middle(values: Iterable[float]) -> float:
@@ -236,9 +272,10 @@ def _line(
 
     What an operation takes without the call is the less certain, the more the call is of it.
     """
-    without_s = np.array([each.in_step_s - call_s for each in watched])
+    called_s = np.array([each.called_s(call_s) for each in watched])
+    without_s = np.array([each.in_step_s for each in watched]) - called_s
     kept_s = np.array([each.kept_s for each in watched])
-    weights = without_s / (without_s + call_s)
+    weights = without_s / (without_s + called_s)
     y = np.log(without_s / kept_s)
     x = np.log(np.array([each.cold_s for each in watched]) / kept_s)
     matrix = np.column_stack([np.ones_like(x), x]) * weights[:, None]

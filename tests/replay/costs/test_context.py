@@ -526,11 +526,11 @@ def test_earlier_sittings_keep_their_power() -> None:
 
 def test_places_keep_the_situation_of_the_op() -> None:
     profile, keys = made_up_profile([RELU]), {"f": RELU.key}
-    own = Situation(0.25, overwrites=True)
+    own = Situation(0.25, overwrites=True, code_lost=0.5)
     first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})] * 3, situations={"f": own})
     again = step_costs(profile, NETWORK, keys, [sitting({"f": 2e-3})], before=first)
     for place in (*first.places, *again.places):
-        assert (place.lost, place.overwrites) == own
+        assert (place.lost, place.overwrites, place.code_lost) == own
 
 
 def test_a_part_has_its_own_cost_in_its_place() -> None:

@@ -461,6 +461,7 @@ def test_the_cost_before_is_the_one_that_graphs_take() -> None:
             key=spec.key,
             time_s=cost_of(isolated, spec).cold.time_s.scaled(0.5),
             sittings_s=(1.0,),
+            code_lost=0.0,
         )
         for number, spec in enumerate(watched)
     ]
@@ -472,7 +473,10 @@ def test_the_cost_before_is_the_one_that_graphs_take() -> None:
     )
     before = isolated.changed(step_costs=(costs,))
     _, (found,) = refine_profile(before, STEPS, executions(), PROVENANCE)
-    kept, lost = (CostModel(before).carried_over(RELU, Situation(share)) for share in (0.0, 1.0))
+    kept, lost = (
+        CostModel(before).carried_over(RELU, Situation(share, code_lost=share))
+        for share in (0.0, 1.0)
+    )
     assert kept is not None
     assert lost is not None
     assert found.before.time_s == kept.time_s

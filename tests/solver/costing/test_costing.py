@@ -213,7 +213,11 @@ def test_places_that_lose_more_cost_more(step: TrainingStep) -> None:
     others = [OpSpec.of("relu.forward", elements=100 * n) for n in range(1, 10)]
     places = tuple(
         PlaceCost(
-            op=str(n), key=other.key, time_s=Interval.exact(law_s(other) / 2), sittings_s=(1.0,)
+            op=str(n),
+            key=other.key,
+            time_s=Interval.exact(law_s(other) / 2),
+            sittings_s=(1.0,),
+            code_lost=0.0,
         )
         for n, other in enumerate(others)
     )

@@ -206,8 +206,7 @@ def watched(
             key=spec.key,
             time_s=Interval.exact(in_step_s(spec)),
             sittings_s=(in_step_s(spec),),
-            lost=situation(spec).lost,
-            overwrites=situation(spec).overwrites,
+            **situation(spec)._asdict(),
         )
         for number, spec in enumerate(specs)
     )
@@ -227,22 +226,54 @@ def cold_s(spec: OpSpec) -> float:
 def test_what_the_caches_have_lost_is_in_the_cost(call_s: float) -> None:
     """Also where every op of the watched step found its operands in the caches."""
 
-    def in_step_s(spec: OpSpec, lost: float = 0.0) -> float:
-        called_s = call_s * (1.0 + 5.0 * lost)  # instructions are lost, too
+    def in_step_s(spec: OpSpec, lost: float = 0.0, code_lost: float = 0.0) -> float:
+        called_s = call_s * (1.0 + 5.0 * code_lost)
         return called_s + true_s(spec) + 0.75 * lost * (cold_s(spec) - true_s(spec))
 
     steps = watched(measured()[::2], in_step_s)
     model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
+    shares = ((0.0, 0.0), (0.5, 0.0), (0.0, 0.5), (1.0, 1.0))
     for spec in (s for kind in KINDS for s in drawn(kind, 5, seed=9)):
-        for lost in (0.0, 0.5, 1.0):
-            found = model.predict(spec, Situation(lost)).time_s
-            assert found.median == pytest.approx(in_step_s(spec, lost), rel=0.35)
-            assert found.low < in_step_s(spec, lost) < found.high
+        for lost, code_lost in shares:
+            found = model.predict(spec, Situation(lost, code_lost=code_lost)).time_s
+            true = in_step_s(spec, lost, code_lost)
+            assert found.median == pytest.approx(true, rel=0.35)
+            assert found.low < true < found.high
     for spec in measured()[1::2]:
-        for lost in (0.0, 0.5, 1.0):
-            carried = model.carried_over(spec, Situation(lost))
+        for lost, code_lost in shares:
+            carried = model.carried_over(spec, Situation(lost, code_lost=code_lost))
             assert carried is not None
-            assert carried.time_s.median == pytest.approx(in_step_s(spec, lost), rel=0.1)
+            true = in_step_s(spec, lost, code_lost)
+            assert carried.time_s.median == pytest.approx(true, rel=0.1)
+
+
+def test_a_call_is_found_of_ops_whose_instructions_the_caches_have_lost() -> None:
+    """Short operations, of which a call is most; every other place had lost all instructions."""
+
+    def in_step_s(spec: OpSpec, code_lost: float) -> float:
+        return 5e-6 * (1.0 + 5.0 * code_lost) + true_s(spec)
+
+    specs = measured()[::2]
+    own = {spec: Situation(code_lost=float(n % 2)) for n, spec in enumerate(specs)}
+    steps = watched(specs, lambda spec: in_step_s(spec, own[spec].code_lost), own.__getitem__)
+    model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
+    for spec in measured()[1::2]:
+        for code_lost in (0.0, 1.0):
+            carried = model.carried_over(spec, Situation(code_lost=code_lost))
+            assert carried is not None
+            true = in_step_s(spec, code_lost)
+            assert carried.time_s.median == pytest.approx(true, rel=0.15)
+
+
+def test_what_is_lost_does_not_count_where_a_profile_says_nothing_of_it() -> None:
+    """As in earlier releases, whose lines say of all ops alike what they have lost."""
+    steps = watched(measured()[::2], lambda spec: 5e-6 + true_s(spec))
+    earlier = tuple(place.model_copy(update={"code_lost": None}) for place in steps.places)
+    steps = steps.model_copy(update={"places": earlier})
+    model = CostModel(board(measured(), true_s, cold_s, steps=(steps,)))
+    for spec in measured()[1::2]:
+        kept = model.carried_over(spec)
+        assert model.carried_over(spec, Situation(1.0, code_lost=1.0)) == kept
 
 
 def test_watched_places_tell_apart_what_the_caches_lose_and_what_kinds_do() -> None:
