@@ -44,7 +44,7 @@ made, each network is predicted from the profiles of the others.
 - *Terms of the kind*: products of the sizes of its loops, with tiles of matrix products.
 - *Corrected*: by a Gaussian process near measured operations.
 - *Chosen*: for each kind the first law, those without a correction first, whose mean error on
-  left-out operations is at most 1.15 times the least. This is what `solve` uses.
+  left-out operations is at most 1.5 times the least. This is what `solve` uses.
 
 With each law, operations are put into the situation of the op: what the caches have lost of its
 operands and of its kernel, and whether it overwrites one. *Measured again* is no prediction: it is

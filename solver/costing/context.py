@@ -192,29 +192,27 @@ def _watched(profile: DeviceProfile) -> dict[tuple[str, bool], list[_Watched]]:
     An operation with several such places counts once, with the mean of their logarithms.
     """
     places: dict[tuple[str, bool], list[PlaceCost]] = {}
-    for place in profile.place.values():
-        places.setdefault((place.key, bool(place.overwrites)), []).append(place)
-    found: dict[tuple[str, bool], list[_Watched]] = {}
     says_lost = _says_lost(profile)
+    for place in profile.place.values():
+        own = place if says_lost else place.model_copy(update={"lost": None, "code_lost": None})
+        places.setdefault((place.key, bool(place.overwrites)), []).append(own)
+    found: dict[tuple[str, bool], list[_Watched]] = {}
     for spec, operation in profile.by_spec.items():
         warm_s, cold_s = operation.warm.time_s.median, operation.cold.time_s.median
         for overwrites in (False, True):
-            own = places.get((operation.op, overwrites), ())
-            if own and min(warm_s, cold_s, *(place.time_s.median for place in own)) > 0:
-                watched = _of_places(own, warm_s, cold_s, says_lost)
+            alike = places.get((operation.op, overwrites), ())
+            if alike and min(warm_s, cold_s, *(place.time_s.median for place in alike)) > 0:
+                watched = _of_places(alike, warm_s, cold_s)
                 found.setdefault((spec.kind, overwrites), []).append(watched)
     return found
 
 
-def _of_places(
-    places: Sequence[PlaceCost], warm_s: float, cold_s: float, says_lost: bool
-) -> _Watched:
-    kept_s = [_kept(warm_s, cold_s, (place.lost or 0.0) if says_lost else 0.0) for place in places]
+def _of_places(places: Sequence[PlaceCost], warm_s: float, cold_s: float) -> _Watched:
     return _Watched(
-        _middle(kept_s),
+        _middle(_kept(warm_s, cold_s, place.lost or 0.0) for place in places),
         cold_s,
         _middle(place.time_s.median for place in places),
-        math.fsum(place.code_lost or 0.0 for place in places) / len(places) if says_lost else 0.0,
+        math.fsum(place.code_lost or 0.0 for place in places) / len(places),
     )
 
 

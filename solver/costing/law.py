@@ -58,7 +58,7 @@ NUGGETS: tuple[float | None, ...] = (None, 0.0025, 0.1)
 _LEAST = 0.01
 
 # Mean error of a law, over the least one, up to which the law counts as good as the best.
-_AS_GOOD = 1.15
+_AS_GOOD = 1.5
 
 _CONFIDENCE = 0.95
 
