@@ -54,10 +54,10 @@ what other profiles of the same networks, at another time, say of them.
 share of operations in their 95 % intervals. *Half width*: the median one. *Steps differ by*: the
 median over networks of the difference of a step's time, and the worst. *Steps held*: steps in their
 intervals. Two constants of the intervals were set on the costs of the networks of the emulated
-Cortex-M4F, and seven of costs in steps (of what the caches lose, and what it costs) on those of the
-first eight networks of `local`, with other recordings: there, shares that are held describe the fit
-and are no independent check. The last four networks had no part in this, but their results were
-seen with those of the eight.
+Cortex-M4F. Seven of costs in steps (of what the caches lose, and what it costs) were set on those
+of the first eight networks of `local` with another sweep, and what counts as a good law on that
+sweep and this one. There, shares that are held describe the fit and are no independent check. The
+last four networks had no part in this, but their results were seen with those of the eight.
 """
 _HEAD = (
     *("law", "operations differ by", "nine of ten", "held", "half width"),
