@@ -55,9 +55,10 @@ share of operations in their 95 % intervals. *Half width*: the median one. *Step
 median over networks of the difference of a step's time, and the worst. *Steps held*: steps in their
 intervals. Two constants of the intervals were set on the costs of the networks of the emulated
 Cortex-M4F. Seven of costs in steps (of what the caches lose, and what it costs) were set on those
-of the first eight networks of `local` with another sweep, and what counts as a good law on that
-sweep and this one. There, shares that are held describe the fit and are no independent check. The
-last four networks had no part in this, but their results were seen with those of the eight.
+of the first eight networks of `local`, five with an earlier recording and two with another sweep;
+what counts as a good law was set on that sweep and this one. There, shares that are held describe
+the fit and are no independent check. The last four networks had no part in the seven, but their
+results were seen with those of the eight.
 """
 _HEAD = (
     *("law", "operations differ by", "nine of ten", "held", "half width"),
@@ -101,7 +102,7 @@ class _Network:
         return cls(profile, step, found)
 
     def is_also(self, other: _Network) -> bool:
-        """Whether another profile is of the same step on the same board."""
+        """Whether the other profile was made of the same training step, on the same board."""
         same_board = self.profile.name == other.profile.name
         return same_board and self.profile.networks == other.profile.networks
 
@@ -199,7 +200,7 @@ def _rows(
 def _rows_again(
     networks: Sequence[_Network], again: Sequence[_Network]
 ) -> Iterator[tuple[str, ...]]:
-    """What other profiles of the networks say of them, if there is one of each."""
+    """A row of what each network's second profile says of it; none if one has no second profile."""
     pairs = [(own, other) for own in networks for other in again if own.is_also(other)]
     if len(pairs) != len(networks):
         return

@@ -16,8 +16,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -205,38 +205,11 @@ class Sweep:
         doubts = {spec: model.doubt(spec) for spec in candidates}
         unsure = sorted(candidates, key=doubts.__getitem__, reverse=True)
         common = [spec for spec in unsure if spec.family in _COMMON]
-        measured = Counter(map(sort, known))
-        half = self._of_rarest(common, measured, _OF_A_ROUND // 2, time_s / 2)
+        half = self._first_of(_rarest_first(common, known), _OF_A_ROUND // 2, time_s / 2)
         time_s -= math.fsum(map(self._guess_s, half))
         taken = set(half)
         rest = [s for s in unsure if doubts[s] >= _SURE and s not in taken]
         return half + self._first_of(rest, _OF_A_ROUND - len(half), time_s)
-
-    def _of_rarest(
-        self, specs: Sequence[OpSpec], measured: Mapping[str, int], count: int, time_s: float
-    ) -> list[OpSpec]:
-        """One after the other, the first operation of the sort of which there are the fewest.
-
-        There are those ``measured`` and those chosen before; at most ``count`` are chosen, in
-        this time altogether.
-        """
-        left: dict[str, deque[OpSpec]] = {}
-        for spec in specs:
-            left.setdefault(sort(spec), deque()).append(spec)
-        there_are = Counter({name: measured.get(name, 0) for name in left})
-        chosen: list[OpSpec] = []
-        while len(chosen) < count:
-            rare = [name for name, own in left.items() if own and there_are[name] < _ENOUGH]
-            if not rare:
-                break
-            name = min(rare, key=there_are.__getitem__)
-            spec = left[name].popleft()
-            time_s -= self._guess_s(spec)
-            if time_s < 0:
-                break
-            there_are[name] += 1
-            chosen.append(spec)
-        return chosen
 
     def _first_of(self, specs: Sequence[OpSpec], count: int, time_s: float) -> list[OpSpec]:
         """The first operations, at most so many, in this time altogether; a few of each sort."""
@@ -287,6 +260,20 @@ def _drawn(
                 own[spec] = None
         found |= of_kind
     return [spec for own in found.values() for spec in own]
+
+
+def _rarest_first(specs: Sequence[OpSpec], known: Iterable[OpSpec]) -> list[OpSpec]:
+    """The operations in such an order that each is of the sort of which the fewest are known.
+
+    Those before it count as known; a sort with enough of them is left out.
+    """
+    there_are = Counter(map(sort, known))
+    ranked = []
+    for spec in specs:
+        ranked.append((there_are[sort(spec)], spec))
+        there_are[sort(spec)] += 1
+    ranked.sort(key=lambda each: each[0])
+    return [spec for before, spec in ranked if before < _ENOUGH]
 
 
 def _merged(profile: DeviceProfile, other: DeviceProfile, whose: str) -> DeviceProfile:

@@ -167,7 +167,8 @@ def _like_any(situation: Situation) -> Situation:
 
 
 def _says_lost(profile: DeviceProfile) -> bool:
-    """Whether a profile says what its watched ops had lost: not in earlier releases."""
+    """Whether a profile states for all watched ops what the caches had lost. Those of earlier
+    releases do not."""
     return all(place.code_lost is not None for place in profile.place.values())
 
 

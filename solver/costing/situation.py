@@ -29,7 +29,7 @@ _DIGITS = 2
 
 
 class Situation(NamedTuple):
-    """What differs for an op between its place in a training step and a loop of its own.
+    """How an op's place in a training step differs from a loop of its own.
 
     ``lost`` is the share of the bytes of its operands that have left the caches since their last
     use, and ``code_lost`` that of the kernel's instructions. With ``overwrites``, its result takes
@@ -93,9 +93,10 @@ def _situations(step: TrainingStep, cache_bytes: int, uses: _Uses) -> Iterator[S
 
 
 class _Uses:
-    """What was used last at which of at most ``most`` times, and the bytes of each.
+    """When each thing was last used, to know the bytes that were used since.
 
-    The bytes of each time are in a tree of sums (Fenwick 1994).
+    There are at most ``most`` times. A tree of sums (Fenwick 1994) has the bytes of the things that
+    were last used at each.
     """
 
     def __init__(self, most: int) -> None:

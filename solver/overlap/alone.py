@@ -16,7 +16,7 @@ from solver.referee.referee import Moment, replay
 
 
 def gains_nothing(graph: CostedGraph, action: PageIn | PageOut) -> bool:
-    """Whether no op could run during a transfer, since it needs the processor throughout."""
+    """Whether a transfer needs the processor throughout, so that no op could run meanwhile."""
     tensor = graph.tensor[action.tensor]
     cost = tensor.page_out if isinstance(action, PageOut) else tensor.page_in
     assert cost is not None, "the referee accepts no transfer without a cost"
@@ -24,7 +24,7 @@ def gains_nothing(graph: CostedGraph, action: PageIn | PageOut) -> bool:
 
 
 def runs_beside_ops(actions: tuple[Action, ...]) -> bool:
-    """Whether any transfer of a schedule runs beside ops."""
+    """Whether a schedule has a transfer that runs beside ops."""
     return any(isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions)
 
 

@@ -1,4 +1,7 @@
-"""What the rounds of a general profile measure, and what it keeps of them; costs are made up."""
+"""Which shapes the rounds of a general profile measure, and which notes it keeps.
+
+No board is measured: costs are made up.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.costs.general._measured_s", lambda _: 8.0)
 
 
-def test_no_sort_of_what_most_networks_consist_of_is_left_behind(tmp_path: Path) -> None:
-    """Also where the model is sure of its costs: those of these measurements follow one law."""
+def test_every_sort_that_most_networks_consist_of_is_measured_ten_times(tmp_path: Path) -> None:
+    """Also those of which the model is sure, since all made-up costs follow one law."""
     board = load_description("local")
     sweep = Sweep.chosen([tmp_path], board, (RELU,), None, ProfileOptions(), limit_s=48.0)
     profile = sweep.measure(made_up_profile([RELU]), lambda _event: None)

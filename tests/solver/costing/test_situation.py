@@ -18,7 +18,7 @@ _build = cache(build_model)
 
 
 def by_distance(step: TrainingStep, cache_bytes: int) -> list[tuple[float, float]]:
-    """What each op has lost of its operands' bytes and of its kernel's instructions.
+    """Shares of its operands' bytes, and of its kernel's instructions, that each op has lost.
 
     A distance is the sum of the bytes of all memories that other ops have used since.
     """
