@@ -314,7 +314,7 @@ def test_schedules_for_a_microcontroller_leave_room_for_its_records_of_them() ->
     )
     Path("small.yaml").write_text(dump_yaml(published.changed(name="small", board=board)))
     words = {"networks": ["digits"], "batches": [1], "ram_budgets": ["100%"]}
-    methods = [{"method": "joulewright", "time_limit_s": 60}, "page-everything", "keep-everything"]
+    methods = [{"method": "joulewright", "time_limit_s": 15}, "page-everything", "keep-everything"]
     small = {"boards": [{"profile": "small.yaml"}], **words, "methods": methods}
     assert run("run", write(PUBLISHED, **small)) == 0
     ours, paging, keeping = read_campaign(DIRECTORY).cells
@@ -636,10 +636,10 @@ def ended_once_more_is_finished(number: signal.Signals, draw: random.Random) -> 
 def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     number: signal.Signals,
 ) -> None:
-    write(PUBLISHED)
+    write(PUBLISHED, batches=[1])
     draw = random.Random(number)
     kept: dict[Path, int] = {}
-    for _ in range(4):
+    for _ in range(3):
         ended_once_more_is_finished(number, draw)
         finished = finished_cells()
         assert kept.items() <= finished.items()
