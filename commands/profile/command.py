@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.profile import DeviceProfile, ProfiledNetwork
     from profiler.run.run import OnProgress, ProgressEvent
+    from replay.costs.general import Sweep
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
@@ -89,8 +90,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             write_atomically(out, dump_yaml(result))
         try:
             if sweep is not None:
-                with console.progress("measuring shapes of every kind") as progress:
-                    result = sweep.measure(result, _shown_by(progress))
+                result = _swept(options, sweep, networks, result, console)
             if options.additivity:
                 result = _watched(options, description, networks, result, trials, console)
         except BaseException:
@@ -112,6 +112,37 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     summarise(console, result)
     console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
     return ExitCode.DONE
+
+
+def _swept(
+    options: MeasureOptions,
+    sweep: Sweep,
+    networks: Sequence[ProfiledNetwork],
+    profile: DeviceProfile,
+    console: Console,
+) -> DeviceProfile:
+    """Measure shapes, and run a third of the networks' sittings before, and another in between.
+
+    The last third follows, so that sittings differ as the board does while shapes are measured.
+    """
+    from profiler.run.trials import RunDirectory
+    from replay.costs.measuring import watch_ahead
+
+    def watch(share: float, done: float) -> None:
+        if options.additivity:
+            watch_ahead(
+                sweep.description,
+                networks,
+                profile,
+                lambda what: progress.show(what, done),
+                share=share,
+                storage_budget_bytes=options.measuring.storage_budget_bytes,
+                directory=RunDirectory(sweep.networks).watching,
+            )
+
+    with console.progress("measuring shapes of every kind") as progress:
+        watch(1 / 3, 0.0)
+        return sweep.measure(profile, _shown_by(progress), halfway=lambda: watch(2 / 3, 0.5))
 
 
 def _shown_by(progress: Progress) -> OnProgress:

@@ -134,12 +134,19 @@ class Sweep:
         """Save the profile; the next call with the same arguments begins another sweep."""
         RunDirectory(self.directory).finish(profile)
 
-    def measure(self, first: DeviceProfile, on_progress: OnProgress) -> DeviceProfile:
+    def measure(
+        self,
+        first: DeviceProfile,
+        on_progress: OnProgress,
+        halfway: Callable[[], None] = lambda: None,
+    ) -> DeviceProfile:
         """Measure rounds until the time is over.
 
         Args:
             first: A profile of the board, whose operations are counted too.
             on_progress: Called with every progress event.
+            halfway: Called after the first round that ends in the second half of the time; also by
+                a sweep that goes on after that.
 
         Returns:
             ``first`` with the operations of all rounds.
@@ -159,7 +166,10 @@ class Sweep:
                 directory.mkdir(exist_ok=True)
                 found = self._round(directory, specs, measured_s, on_progress)
                 profile = _merged(profile, found, f"Shapes of {directory.name}: ")
-                measured_s += _measured_s(directory)
+                took_s = _measured_s(directory)
+                if measured_s < 0.5 * self.limit_s <= measured_s + took_s:
+                    halfway()
+                measured_s += took_s
                 guessed_s += sum(map(self._guess_s, specs))
                 number += 1
         if number == 0:

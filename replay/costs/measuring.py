@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
 from profiler.run.trials import RunDirectory
 from replay.costs.context import with_step_costs
-from replay.costs.watch import watch_step
+from replay.costs.watch import watch_some, watch_step
 from replay.lowering.lowering import unscheduled
 from replay.running.failure import ReplayFailed
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from networks.training.step import TrainingStep
 
 _OPTIONS = ProfileOptions()
+
+# Why a step cannot be watched, which is no reason to lose the costs of operations by themselves.
+_NOT_WATCHED = (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed)
 
 
 def profile_network(
@@ -176,9 +180,45 @@ def watched(
                 storage_budget_bytes=storage_budget_bytes // len(networks),
                 directory=directory,
             )
-        except (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed) as error:
+        except _NOT_WATCHED as error:
             note = f"The training step of {network.model} was not watched: {error}."
             profile = profile.changed(notes=(*profile.notes, note))
         else:
             profile = with_step_costs(profile, costs)
     return profile
+
+
+def watch_ahead(
+    description: DeviceDescription,
+    networks: Sequence[ProfiledNetwork],
+    profile: DeviceProfile,
+    progress: Callable[[str], None],
+    *,
+    share: float,
+    storage_budget_bytes: int,
+    directory: Path,
+) -> None:
+    """Run a share of the sittings that :func:`watched` will find, so that they are apart in time.
+
+    What cannot be watched is left to :func:`watched`, which says why.
+
+    Args:
+        description: The board.
+        networks: The networks, as the profile states them.
+        profile: Costs of the operations by themselves; operations of the networks may not change.
+        progress: Called with one line for each activity.
+        share: Share of the sittings of each schedule that are finished afterwards.
+        storage_budget_bytes: Most bytes that may be written to storage, as for :func:`watched`.
+        directory: Where finished sittings are kept.
+    """
+    for network in networks:
+        with suppress(*_NOT_WATCHED):
+            watch_some(
+                description,
+                network,
+                profile,
+                progress,
+                share=share,
+                storage_budget_bytes=storage_budget_bytes // len(networks),
+                directory=directory,
+            )

@@ -6,6 +6,7 @@ Each sitting runs the step in one of several ways (:mod:`replay.costs.ways`).
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -57,6 +58,152 @@ class _Extent:
         return 0 if allowed < FEWEST_STEPS else min(self.steps, allowed)
 
 
+@dataclass(frozen=True)
+class _Watch:
+    """Sittings of one step in several ways.
+
+    Attributes:
+        ways: at least one.
+        kept: where finished sittings are kept and found; None keeps nothing.
+        first_seed: seed of the data and initial values of the first sitting.
+    """
+
+    description: DeviceDescription
+    profile: DeviceProfile
+    ways: Sequence[Way]
+    extent: _Extent
+    kept: KeptSittings | None
+    first_seed: int
+
+    @classmethod
+    def of(
+        cls,
+        description: DeviceDescription,
+        network: ProfiledNetwork,
+        profile: DeviceProfile,
+        progress: Progress,
+        storage_budget_bytes: int,
+        first_seed: int,
+        directory: Path | None,
+        counts_zeros: bool,
+    ) -> _Watch:
+        """Choose ways and extent; raises as :func:`watch_step` before its sittings."""
+        pages = can_page(description, profile)
+        ways = ways_to_run(network, profile, pages, progress)
+        if not ways:
+            raise MeasurementInvalid(
+                f"{description.name}: no schedule of {network.model} that can run was found within"
+                f" {profile.board.usable_bytes} bytes of RAM"
+            )
+        if pages and may_page_besides(description):
+            count = len(ways) + 2
+            steps = FEWEST_STEPS * -(-SITTINGS // count)
+            # Half: what a step writes is copied after it, in part.
+            most_bytes = storage_budget_bytes // count // steps // 2
+            ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
+        count, steps = _count_and_steps(max(way.time_s for way in ways))
+        # As many for each schedule, so that none counts more.
+        rounds = -(-count // len(ways))
+        # Where counting zeros writes to storage, too, it has a share of its own.
+        counting_pages = counts_zeros and ways[0].written_bytes > 0
+        share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
+        extent = _Extent(rounds, steps, share_bytes)
+        if all(extent.steps_of(way.written_bytes) == 0 for way in ways):
+            raise MeasurementInvalid(
+                f"{description.name}: {FEWEST_STEPS} steps of {network.model} in each of"
+                f" {rounds * len(ways)} sittings would write more than"
+                f" {size(storage_budget_bytes)} to storage",
+                remedy="allow more with --storage-budget-mib",
+            )
+        kept = None
+        if directory is not None:
+            asked = f"{steps} {rounds} {first_seed}"
+            kept = KeptSittings.of(directory, network, _of_step(profile, ways[0].step), asked)
+        return cls(description, profile, ways, extent, kept, first_seed)
+
+    @property
+    def end_seed(self) -> int:
+        """The first seed that no sitting has."""
+        return self.first_seed + self.extent.sittings * len(self.ways)
+
+    def sittings(self, share: float, progress: Progress) -> list[WatchedSitting]:
+        """The first sittings of each way, ``share`` of all; those that are kept are not repeated.
+
+        Raises:
+            RequestRefused: no plan can run, or the board has other kernels now.
+            ReplayFailed: a step failed on the board.
+            JoulewrightError: opening the board or the meter failed.
+        """
+        numbers = range(math.ceil(share * self.extent.sittings))
+        # A microcontroller has room for one plan.
+        has_room = self.description.firmware is None
+        groups = [self.ways] if has_room else [[way] for way in self.ways]
+        found: list[WatchedSitting] = []
+        refused: RequestRefused | None = None
+        seed = self.first_seed
+        for group in groups:
+            try:
+                found += self._of_group(group, numbers, seed, progress)
+            except RequestRefused as refusal:
+                refused = refusal  # a plan is too large; others may be smaller
+            seed += self.extent.sittings * len(group)
+        if refused is not None and _count_of_ops(found) < FEWEST_SITTINGS:
+            raise refused
+        return found
+
+    def _of_group(
+        self, ways: Sequence[Way], numbers: Sequence[int], first_seed: int, progress: Progress
+    ) -> list[WatchedSitting]:
+        from replay.running.opening import open_replay
+        from replay.runs import written_bytes_a_step
+
+        found: list[WatchedSitting] = []
+        missing: list[tuple[int, int]] = []
+        for number, index in itertools.product(numbers, range(len(ways))):
+            before = None if self.kept is None else self.kept.find(ways[index].words, number)
+            if before is None:
+                missing.append((number, index))
+            else:
+                found.append(before)
+        if not missing:
+            return found
+        build = measured_build(self.profile)
+        opened = open_replay(
+            self.description,
+            ways[0].step.distinct_specs,
+            lambda workspace_bytes: [way.plan(workspace_bytes) for way in ways],
+            progress,
+            kernels_sha256=build.kernels_sha256,
+            matmul=build.matmul,
+        )
+        with opened as session:
+            for number, index in missing:
+                way, plan = ways[index], session.plans[index]
+                steps = self.extent.steps_of(written_bytes_a_step(plan, self.description))
+                if steps == 0:
+                    continue
+                progress(f"watching {steps} steps, {way.words}")
+                # Also where an interrupted watch goes on, each sitting has a seed of its own.
+                seed = first_seed + number * len(ways) + index
+                record = run_watched(session, index, way.step, steps, seed, way.time_s)
+                steps_run = counting_steps(record)
+                if not steps_run:
+                    continue
+                sitting = WatchedSitting.of(
+                    plan,
+                    steps_run,
+                    way.graph,
+                    self.profile,
+                    way.words,
+                    counters=record.counters,
+                    only_transfers=way.only_transfers,
+                )
+                if self.kept is not None:
+                    self.kept.keep(way.words, number, sitting)
+                found.append(sitting)
+        return found
+
+
 def watch_step(
     description: DeviceDescription,
     network: ProfiledNetwork,
@@ -79,8 +226,8 @@ def watch_step(
             would write more than its share is not run.
         first_seed: seed of the data and initial values of the first sitting; each sitting has its
             own.
-        directory: where finished sittings are kept; those that an interrupted watch has left there
-            are not repeated. None keeps nothing.
+        directory: where finished sittings are kept; those that an interrupted watch, or
+            :func:`watch_some`, has left there are not repeated. None keeps nothing.
         counts_zeros: whether zeros are counted too, where tensors may be packed.
 
     Returns:
@@ -93,69 +240,75 @@ def watch_step(
         ReplayFailed: a step failed on the board.
         JoulewrightError: opening the board or the meter failed.
     """
-    pages = can_page(description, profile)
-    ways = ways_to_run(network, profile, pages, progress)
-    if not ways:
-        raise MeasurementInvalid(
-            f"{description.name}: no schedule of {network.model} that can run was found within"
-            f" {profile.board.usable_bytes} bytes of RAM"
-        )
-    if pages and may_page_besides(description):
-        count = len(ways) + 2
-        steps = FEWEST_STEPS * -(-SITTINGS // count)
-        # Half: what a step writes is copied after it, in part.
-        most_bytes = storage_budget_bytes // count // steps // 2
-        ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
-    sittings: list[WatchedSitting] = []
-    # A microcontroller has room for one plan.
-    groups = [[way] for way in ways] if description.firmware is not None else [ways]
-    count, steps = _count_and_steps(max(way.time_s for way in ways))
-    # As many for each schedule, so that none counts more.
-    rounds = -(-count // len(ways))
-    # Where counting zeros writes to storage, too, it has a share of its own.
-    counting_pages = counts_zeros and ways[0].written_bytes > 0
-    share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
-    extent = _Extent(rounds, steps, share_bytes)
-    if all(extent.steps_of(way.written_bytes) == 0 for way in ways):
-        raise MeasurementInvalid(
-            f"{description.name}: {FEWEST_STEPS} steps of {network.model} in each of"
-            f" {rounds * len(ways)} sittings would write more than {size(storage_budget_bytes)} to"
-            " storage",
-            remedy="allow more with --storage-budget-mib",
-        )
-    kept = None
-    if directory is not None:
-        asked = f"{steps} {rounds} {first_seed}"
-        kept = KeptSittings.of(directory, network, profile, asked)
-    refused: RequestRefused | None = None
-    for group in groups:
-        seed = first_seed
-        first_seed += rounds * len(group)
-        try:
-            sittings += _sittings(
-                description,
-                group,
-                extent,
-                profile,
-                seed,
-                kept,
-                progress,
-            )
-        except RequestRefused as refusal:
-            refused = refusal  # a plan is too large; others may be smaller
-    of_ops = sum(not sitting.record.only_transfers for sitting in sittings)
+    watch = _Watch.of(
+        description,
+        network,
+        profile,
+        progress,
+        storage_budget_bytes,
+        first_seed,
+        directory,
+        counts_zeros,
+    )
+    sittings = watch.sittings(1.0, progress)
+    of_ops = _count_of_ops(sittings)
     if of_ops < FEWEST_SITTINGS:
-        raise refused or MeasurementInvalid(
+        raise MeasurementInvalid(
             f"{description.name}: {of_ops} sittings of {network.model} were undisturbed,"
             f" {FEWEST_SITTINGS} are needed"
         )
+    way = watch.ways[0]
     packed: tuple[PackedTensor, ...] = ()
     if counts_zeros:
-        packed = _packed(description, ways[0], share_bytes, profile, first_seed, progress)
-    step = ways[0].step
-    found = situations(step, profile.board.last_level_cache_bytes)
-    own = {op.name: each for op, each in zip(step.ops, found, strict=True)}
-    return step_costs(profile, network, step.cost_keys, sittings, packed=packed, situations=own)
+        most_bytes = watch.extent.written_bytes
+        packed = _packed(description, way, most_bytes, profile, watch.end_seed, progress)
+    found = situations(way.step, profile.board.last_level_cache_bytes)
+    own = {op.name: each for op, each in zip(way.step.ops, found, strict=True)}
+    return step_costs(profile, network, way.step.cost_keys, sittings, packed=packed, situations=own)
+
+
+def watch_some(
+    description: DeviceDescription,
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    progress: Progress,
+    *,
+    share: float,
+    storage_budget_bytes: int,
+    directory: Path,
+) -> None:
+    """Run the first sittings of a watch, which :func:`watch_step` will find in its directory.
+
+    Sittings that are apart in time show how much a board differs from one time to another. The
+    profile may have more operations when the watch is finished.
+
+    Args:
+        description: the board.
+        network: the network, as a profile states it.
+        profile: costs of the operations by themselves.
+        progress: called with one line for each phase.
+        share: share of the sittings of each schedule that are finished afterwards.
+        storage_budget_bytes: as for :func:`watch_step`, for the whole watch.
+        directory: where finished sittings are kept.
+
+    Raises:
+        JoulewrightError: as for :func:`watch_step`.
+    """
+    watch = _Watch.of(
+        description, network, profile, progress, storage_budget_bytes, 1, directory, True
+    )
+    watch.sittings(share, progress)
+
+
+def _count_of_ops(sittings: Sequence[WatchedSitting]) -> int:
+    """Sittings that count for ops, and not for transfers only."""
+    return sum(not sitting.record.only_transfers for sitting in sittings)
+
+
+def _of_step(profile: DeviceProfile, step: TrainingStep) -> DeviceProfile:
+    """The profile with the operations of the step alone, which its sittings are held against."""
+    keys = set(step.cost_keys.values())
+    return profile.changed(operations=tuple(o for o in profile.operations if o.op in keys))
 
 
 def watching_s(step_s: float) -> float:
@@ -168,65 +321,6 @@ def _count_and_steps(step_s: float) -> tuple[int, int]:
     """Sittings of all ways together, and steps of each, for a step that takes so long."""
     count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
     return count, max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
-
-
-def _sittings(
-    description: DeviceDescription,
-    ways: Sequence[Way],
-    extent: _Extent,
-    profile: DeviceProfile,
-    first_seed: int,
-    kept: KeptSittings | None,
-    progress: Progress,
-) -> list[WatchedSitting]:
-    from replay.running.opening import open_replay
-    from replay.runs import written_bytes_a_step
-
-    found: list[WatchedSitting] = []
-    missing: list[tuple[int, int]] = []
-    for number, index in itertools.product(range(extent.sittings), range(len(ways))):
-        before = None if kept is None else kept.find(ways[index].words, number)
-        if before is None:
-            missing.append((number, index))
-        else:
-            found.append(before)
-    if not missing:
-        return found
-    build = measured_build(profile)
-    opened = open_replay(
-        description,
-        ways[0].step.distinct_specs,
-        lambda workspace_bytes: [way.plan(workspace_bytes) for way in ways],
-        progress,
-        kernels_sha256=build.kernels_sha256,
-        matmul=build.matmul,
-    )
-    with opened as session:
-        for number, index in missing:
-            way, plan = ways[index], session.plans[index]
-            steps = extent.steps_of(written_bytes_a_step(plan, description))
-            if steps == 0:
-                continue
-            progress(f"watching {steps} steps, {way.words}")
-            # Also where an interrupted watch goes on, each sitting has a seed of its own.
-            seed = first_seed + number * len(ways) + index
-            record = run_watched(session, index, way.step, steps, seed, way.time_s)
-            steps_run = counting_steps(record)
-            if not steps_run:
-                continue
-            sitting = WatchedSitting.of(
-                plan,
-                steps_run,
-                way.graph,
-                profile,
-                way.words,
-                counters=record.counters,
-                only_transfers=way.only_transfers,
-            )
-            if kept is not None:
-                kept.keep(way.words, number, sitting)
-            found.append(sitting)
-    return found
 
 
 def _packed(

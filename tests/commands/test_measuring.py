@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,7 @@ def test_a_whole_profile_is_not_replaced_by_a_part_of_the_next_one(
     out.parent.mkdir()
     out.write_text(dump_yaml(WHOLE))
 
-    def lost(*_: Any) -> DeviceProfile:
+    def lost(*_: Any, **__: Any) -> DeviceProfile:
         raise BoardUnreachable("local: does not answer")
 
     monkeypatch.setattr("replay.costs.general.Sweep.measure", lost)
@@ -82,6 +82,32 @@ def test_a_whole_profile_is_not_replaced_by_a_part_of_the_next_one(
     out.unlink()
     assert profile(*words) == 3
     assert read_yaml(out, DeviceProfile) == PART
+
+
+def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
+    profile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def watch_some(*_: Any, share: float, **__: Any) -> None:
+        done.append(f"sittings up to {share:.2f}")
+
+    def watch_step(*_: Any, **__: Any) -> StepCosts:
+        done.append("all sittings")
+        return watched("linear")
+
+    def measure(_: Any, first: DeviceProfile, __: Any, halfway: Callable[[], None]) -> Any:
+        done.append("half of the shapes")
+        halfway()
+        done.append("all shapes")
+        return first.changed(operations=WHOLE.operations)
+
+    monkeypatch.setattr("replay.costs.measuring.watch_some", watch_some)
+    monkeypatch.setattr("replay.costs.measuring.watch_step", watch_step)
+    monkeypatch.setattr("replay.costs.general.Sweep.measure", measure)
+    assert profile("--model", "linear", "--general", "1") == 0
+    first, second = "sittings up to 0.33", "sittings up to 0.67"
+    assert done == [first, "half of the shapes", second, "all shapes", "all sittings"]
 
 
 # --- check ----------------------------------------------------------------------------------------

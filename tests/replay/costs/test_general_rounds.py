@@ -54,3 +54,17 @@ def test_notes_of_the_rounds_are_kept_beside_those_of_the_networks(tmp_path: Pat
     profile = sweep.measure(first, lambda _event: None)
     assert len(profile.operations) > len(first.operations)
     assert profile.notes == (*first.notes, "Shapes of round-00: 3 void trials: preempted.")
+
+
+def test_a_sweep_says_once_that_the_first_half_of_its_time_is_over(tmp_path: Path) -> None:
+    board = load_description("local")
+    sweep = Sweep.chosen([tmp_path], board, (RELU,), None, ProfileOptions(), limit_s=48.0)
+    finished: list[int] = []
+
+    def halfway() -> None:
+        finished.append(len(list(sweep.directory.glob("round-*"))))
+
+    profile = sweep.measure(made_up_profile([RELU]), lambda _event: None, halfway)
+    assert profile.general is not None
+    assert profile.general.rounds > 3
+    assert finished == [3]  # rounds of 8 s

@@ -8,12 +8,18 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from devices.description import load_description
 from devices.documents.document import read_yaml
+from devices.operation import OpSpec
 from devices.profile import DeviceProfile
 from profiler.run.trials import RunDirectory
+from replay.costs.watch import watch_some, watch_step
+from tests.support.graphs.profiles import made_up_profile
+from tests.support.progress import ignore
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -87,6 +93,28 @@ def test_a_killed_watch_goes_on_with_the_missing_sittings(tmp_path: Path) -> Non
     assert before.items() <= after.items()
     (report,) = (tmp_path / "checks").glob("*.json")
     assert any(kind.startswith("in place: ") for kind in json.loads(report.read_text())["kinds"])
+
+
+def test_a_watch_has_the_sittings_that_were_run_ahead(tmp_path: Path) -> None:
+    """Also after the profile has got costs of other operations."""
+    words = command(*PROFILE, "--no-additivity", results=tmp_path)
+    subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
+    profile = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile)
+    (network,) = profile.networks
+    files: list[dict[Path, bytes]] = []
+    where: dict[str, Any] = {"storage_budget_bytes": 0, "directory": tmp_path}
+    board = load_description("local")
+    for share in (0.3, 0.6, 0.6):
+        watch_some(board, network, profile, ignore, share=share, **where)
+        files.append({file: file.read_bytes() for file in tmp_path.glob("*.json")})
+    third, two_thirds, again = files
+    assert third
+    assert third.items() < two_thirds.items()
+    assert again == two_thirds
+    others = made_up_profile([OpSpec.of("relu.forward", elements=77)]).operations
+    more = profile.changed(operations=(*profile.operations, *others))
+    costs = watch_step(board, network, more, ignore, **where)
+    assert set(measured(two_thirds)) < {sitting.measured for sitting in costs.sittings}
 
 
 def test_tuning_that_is_killed_in_its_first_watch_goes_on_there(tmp_path: Path) -> None:
