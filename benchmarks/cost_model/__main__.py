@@ -54,11 +54,10 @@ what other profiles of the same networks, at another time, say of them.
 share of operations in their 95 % intervals. *Half width*: the median one. *Steps differ by*: the
 median over networks of the difference of a step's time, and the worst. *Steps held*: steps in their
 intervals. Two constants of the intervals were set on the costs of the networks of the emulated
-Cortex-M4F. Seven of costs in steps (of what the caches lose, and what it costs) were set on those
-of the first eight networks of `local`, five with an earlier recording and two with another sweep;
-what counts as a good law was set on that sweep and this one. There, shares that are held describe
-the fit and are no independent check. The last four networks had no part in the seven, but their
-results were seen with those of the eight.
+Cortex-M4F: there, shares that are held are no independent check. Seven of costs in steps (of what
+the caches lose, and what it costs), and what counts as a good law, were set on recordings of
+another computer, with the same networks and with narrower vectors. On this page's `local`, no
+constant was set.
 """
 _HEAD = (
     *("law", "operations differ by", "nine of ten", "held", "half width"),
