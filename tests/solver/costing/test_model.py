@@ -155,6 +155,22 @@ def test_unlike_kinds_have_wide_but_finite_intervals() -> None:
     assert 3 < found.time_s.high / found.time_s.median < 100
 
 
+def test_a_kind_that_differs_from_others_is_predicted_from_its_own_operations() -> None:
+    """Batch norms of this board scatter widely, and take ten times as long as others would."""
+
+    def slow_s(spec: OpSpec) -> float:
+        is_slow = spec.family == "batch_norm"
+        return 10.0 * scattered(spec, 0.9) if is_slow else scattered(spec)
+
+    model = CostModel(board(measured(), slow_s))
+    held = []
+    for spec in drawn("batch_norm.forward", 25, seed=1):
+        found = model.predict(spec)
+        assert found.basis == "40 measured batch_norm.forward"
+        held.append(found.time_s.low <= slow_s(spec) <= found.time_s.high)
+    assert np.mean(held) >= 0.85
+
+
 def test_costs_in_steps_lie_between_warm_and_cold_as_the_watched_ones_of_their_kind() -> None:
     """Batch norms of this board find their operands in the caches, other operations do not."""
 
