@@ -56,8 +56,8 @@ median over networks of the difference of a step's time, and the worst. *Steps h
 intervals. Two constants of the intervals were set on the costs of the networks of the emulated
 Cortex-M4F: there, shares that are held are no independent check. Seven of costs in steps (of what
 the caches lose, and what it costs), and what counts as a good law, were set on recordings of
-another computer, with the same networks and with narrower vectors. On this page's `local`, no
-constant was set.
+another computer, with the same networks and with narrower vectors. On this page's sweeps, one was
+set: how much surer other kinds must be for an operation to be predicted from them.
 """
 _HEAD = (
     *("law", "operations differ by", "nine of ten", "held", "half width"),
