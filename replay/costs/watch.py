@@ -82,10 +82,11 @@ class _Watch:
         network: ProfiledNetwork,
         profile: DeviceProfile,
         progress: Progress,
+        *,
         storage_budget_bytes: int,
-        first_seed: int,
+        first_seed: int = 1,
         directory: Path | None,
-        counts_zeros: bool,
+        counts_zeros: bool = True,
     ) -> _Watch:
         """Choose ways and extent; raises as :func:`watch_step` before its sittings."""
         pages = can_page(description, profile)
@@ -245,10 +246,10 @@ def watch_step(
         network,
         profile,
         progress,
-        storage_budget_bytes,
-        first_seed,
-        directory,
-        counts_zeros,
+        storage_budget_bytes=storage_budget_bytes,
+        first_seed=first_seed,
+        directory=directory,
+        counts_zeros=counts_zeros,
     )
     sittings = watch.sittings(1.0, progress)
     of_ops = _count_of_ops(sittings)
@@ -295,7 +296,12 @@ def watch_some(
         JoulewrightError: as for :func:`watch_step`.
     """
     watch = _Watch.of(
-        description, network, profile, progress, storage_budget_bytes, 1, directory, True
+        description,
+        network,
+        profile,
+        progress,
+        storage_budget_bytes=storage_budget_bytes,
+        directory=directory,
     )
     watch.sittings(share, progress)
 
