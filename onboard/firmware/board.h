@@ -65,6 +65,10 @@ uint64_t board_counter(void);
 /* Sleep (WFI) until the counter reaches exactly this value. */
 void board_counter_sleep(uint64_t until);
 
+/* Sleep (WFI) with the counter at a standstill, until another interrupt is pending, also a masked
+ * one; called with interrupts masked. Only for boards that may be emulated. */
+void board_counter_wait(void);
+
 /* Interrupt handler of SysTick; the default is that of systick.h. */
 void board_systick_interrupt(void);
 

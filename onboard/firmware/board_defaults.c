@@ -34,6 +34,10 @@ __attribute__((weak)) void board_counter_sleep(uint64_t until) {
     systick_sleep(until);
 }
 
+__attribute__((weak)) void board_counter_wait(void) {
+    systick_wait();
+}
+
 __attribute__((weak)) void board_systick_interrupt(void) {
     systick_interrupt();
 }

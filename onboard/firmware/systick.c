@@ -16,7 +16,8 @@
 #define CONTROL REG32(0xE000E010)
 #define RELOAD REG32(0xE000E014)
 #define VALUE REG32(0xE000E018)
-#define ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK 7u
+#define ENABLE 1u
+#define ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK (6u | ENABLE)
 
 #define LONGEST (1u << 24)
 #define SHORTEST 4096u /* shortest period for sleep; emulators cannot do much shorter ones */
@@ -89,6 +90,18 @@ static uint32_t period_towards(uint64_t distance) {
         return (uint32_t)distance;
     }
     return distance < LONGEST + SHORTEST ? LONGEST - SHORTEST : LONGEST;
+}
+
+/* A new period begins afterwards, so that what follows meets as many interrupts each time. */
+void systick_wait(void) {
+    begun = systick_counter();
+    CONTROL = ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK & ~ENABLE;
+    SCB_ICSR = SCB_ICSR_SYSTICK_CLEAR;
+    period = following = usual;
+    RELOAD = usual - 1;
+    VALUE = 0;
+    cpu_sleep();
+    CONTROL = ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK;
 }
 
 void systick_sleep(uint64_t until) {

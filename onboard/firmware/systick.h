@@ -15,6 +15,10 @@ uint64_t systick_counter(void);
 /* Sleep until the counter reaches this value. */
 void systick_sleep(uint64_t until);
 
+/* Sleep with the counter at a standstill, until another interrupt is pending, also a masked one. Call
+ * it with interrupts masked. */
+void systick_wait(void);
+
 /* Interrupt handler. */
 void systick_interrupt(void);
 

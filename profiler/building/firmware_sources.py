@@ -105,6 +105,8 @@ class FirmwareSources:
         }
         if memory.ram_bytes <= SMALL_ARENA_BYTES:
             defines["JW_SMALL_ARENA"] = "1"
+        if description.emulator is not None:
+            defines["JW_EMULATED"] = "1"
         self.defines = tuple(f"-D{name}={value}" for name, value in defines.items())
         everything = {**self.kernels, **self.harness, **self.executor, **self.files}
         flags_of_all = (*self.firmware_flags, *self.link_flags, *self.defines, self.linker_script)

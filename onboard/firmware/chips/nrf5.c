@@ -32,6 +32,7 @@
 #define UART_BAUDRATE REG32(0x40002524)
 
 #define TIMER_START REG32(0x40008000)
+#define TIMER_STOP REG32(0x40008004)
 #define TIMER_CAPTURE0 REG32(0x40008040)
 #define TIMER_COMPARE(n) REG32(0x40008140 + 4 * (n))
 #define TIMER_INTENSET REG32(0x40008304)
@@ -210,6 +211,13 @@ void board_counter_sleep(uint64_t until) {
     }
     while (board_counter() < until) {
     }
+}
+
+void board_counter_wait(void) {
+    TIMER_STOP = 1;
+    cpu_sleep();
+    TIMER_CC(1) = (uint32_t)board_counter() + TIMER_HZ;
+    TIMER_START = 1;
 }
 
 /* --- identity and thermometer ----------------------------------------------------------------- */

@@ -70,7 +70,8 @@ def emulated() -> DeviceDescription:
 
 @pytest.fixture(scope="module")
 def image(own_boards: None, emulated: DeviceDescription) -> FirmwareImage:
-    return build_firmware(emulated)
+    """Firmware of the board as a real one, whose clock never stands still."""
+    return build_firmware(emulated.model_copy(update={"emulator": None}))
 
 
 Described = Callable[..., DeviceDescription]

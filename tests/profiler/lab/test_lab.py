@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,12 @@ def with_card(name: str, card: EmulatedCard) -> DeviceDescription:
     return description.model_copy(update={"emulator": emulator})
 
 
+def processor_s(pid: int) -> float:
+    """Seconds of processors that a process has taken: proc(5), stat's utime and stime."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def run(*argv: str) -> int:
     return cli.main(argv)
 
@@ -112,6 +119,17 @@ def test_a_board_answers_repeatedly_until_it_is_stopped(name: str, board: str) -
     assert not running.is_alive
     assert runs() == []
     running.stop()
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("name", [M4F, M3_SD, M0_FLASH])
+def test_a_microcontroller_that_waits_takes_no_time_of_this_computer(name: str) -> None:
+    with started(name) as running:
+        hello(running.description)
+        before_s = processor_s(running.pid)
+        time.sleep(2.0)
+        assert processor_s(running.pid) - before_s < 0.1  # a busy one takes more beside others, too
+        hello(running.description)
 
 
 @pytest.mark.emulated
