@@ -9,6 +9,10 @@
 #include "store_record.h"
 #include "store_rows.h"
 
+/* Parts of a medium that needs no erasing: what levels its wear is its controller, if any. A run
+ * begins by reading the record of each part. */
+#define MOST_PARTS_UNERASED 8u
+
 /* --- places ------------------------------------------------------------------------------- */
 
 uint32_t jw_store_part_before(const jw_store *store, uint32_t part) {
@@ -281,7 +285,8 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
     const uint64_t before = jw_store_part_begin(store, 0);
     const uint64_t parts =
         medium->scratch_bytes < before ? 0 : (medium->scratch_bytes - before) / plan->step_bytes;
-    store->part_count = parts < UINT32_MAX ? (uint32_t)parts : UINT32_MAX;
+    const uint32_t most = medium->erase_block_bytes ? UINT32_MAX : MOST_PARTS_UNERASED;
+    store->part_count = parts < most ? (uint32_t)parts : most;
     if (store->part_count < (plan->kept_count ? 2u : 1u)) {
         jw_message message;
         jw_message_begin(&message, store->sentence, sizeof store->sentence);

@@ -4,7 +4,7 @@
  *     part │ slot 0 │ slot 1 │ ... │ record │
  *
  * Every step writes the part after that of the step before it, and the first part after the last,
- * also over several runs, so that wear is even. A step becomes complete by its record, which is
+ * also over several runs, so that the wear of flash is even. A step becomes complete by its record, which is
  * written last. Until then the step before it is the last complete one, with all values that it
  * kept. Flash is erased block by block just before it is written.
  *
