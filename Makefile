@@ -16,9 +16,10 @@ demo: setup
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
 # Everything: the quick tests first, then emulated boards and slow tests, four modules at a time, since
-# some wait for time limits and boards.
+# some wait for time limits and boards. Modules of few tests are the slowest ones: they must not be the
+# last to begin.
 test: quick
-	$(RUN) -m pytest -n 4 --dist loadfile -m "emulated or slow"
+	$(RUN) -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "emulated or slow"
 
 # Tests that boot no emulated board and are not slow. Many wait for a port or a process: three at a
 # time keep two cores busy.
