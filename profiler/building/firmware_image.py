@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from devices.claims.scratch import ScratchDirectory
 from devices.description import DeviceDescription
@@ -20,14 +20,19 @@ from devices.errors import BuildFailed
 from devices.plan import ExecutionPlan
 from devices.profile import Build
 from devices.user_cache import user_cache
+from profiler.building.firmware_objects import FirmwareObjects
 from profiler.building.firmware_sources import FirmwareIdentity, FirmwareSources
-from profiler.building.kernel_objects import KernelObjects
+from profiler.building.plan_source import PLANS
 from profiler.building.programs import how_to_install, package_of, program_path
 from profiler.building.toolchain import build_failure, first_errors
 
 __all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
 
 LIBRARIES = ("-lm",)
+
+_KERNELS = "kernels/"
+_OF_ONE_FIRMWARE = ("firmware/hello.c", f"executor/{PLANS}")
+"""Sources that are not the same for other plans: the first states the firmware's hash."""
 
 _JOBS = 2
 _UNFINISHED = ".part-"
@@ -249,37 +254,57 @@ def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
         )
 
 
+class _File(NamedTuple):
+    """A source or header, by its path in the build, with the flags of all firmware that has it."""
+
+    path: str
+    content: bytes
+    flags: tuple[str, ...]
+
+
+def _files(sources: FirmwareSources) -> list[_File]:
+    include = ("-I", "firmware", "-I", "harness", "-I", "executor", "-I", "kernels")
+    own = (*sources.firmware_flags, *sources.defines, *include)
+    folders = {
+        "kernels": (sources.kernels, (*sources.kernel_flags, *include)),
+        "harness": (sources.harness, own),
+        "executor": (sources.executor, own),
+        "firmware": (sources.files, own),
+    }
+    return [
+        _File(f"{folder}/{name}", content, flags)
+        for folder, (files, flags) in folders.items()
+        for name, content in files.items()
+    ]
+
+
 def _compile_all(
     sources: FirmwareSources, compiler: _Compiler, version: str, work: Path, tell: Progress
 ) -> list[str]:
-    include = ("-I", "firmware", "-I", "harness", "-I", "executor", "-I", "kernels")
-    hashed = f'-DJW_FIRMWARE_SHA256="{sources.identity.firmware_sha256}"'
-    compiled = f'-DJW_COMPILER="{version}"'
-    own = (*sources.firmware_flags, *sources.defines, hashed, compiled, *include)
-    units = [
-        *((f"kernels/{name}", (*sources.kernel_flags, *include)) for name in sources.kernels),
-        *((f"harness/{name}", own) for name in sources.harness),
-        *((f"executor/{name}", own) for name in sources.executor),
-        *((f"firmware/{name}", own) for name in sources.files),
-    ]
-    units = [(path, flags) for path, flags in units if path.endswith(".c")]
+    files = _files(sources)
+    units = [file for file in files if file.path.endswith(".c")]
+    headers = {file.path: file.content for file in files if file.path.endswith(".h")}
+    # Kernels include no others, so that boards share them.
+    headers_of_kernels = {path: own for path, own in headers.items() if path.startswith(_KERNELS)}
+    kept_kernels = FirmwareObjects((compiler.program, version), headers_of_kernels)
+    kept_others = FirmwareObjects((compiler.program, version), headers)
+    stated = (
+        f'-DJW_FIRMWARE_SHA256="{sources.identity.firmware_sha256}"',
+        f'-DJW_COMPILER="{version}"',
+    )
 
-    headers = {name: text for name, text in sources.kernels.items() if name.endswith(".h")}
-    known = KernelObjects((compiler.program, version), headers)
-
-    def compile_one(unit: tuple[str, tuple[str, ...]]) -> str:
-        path, flags = unit
-        made = work / f"{path}.o"
-        # What is not a kernel states the hash of the firmware, and is compiled for each.
-        kernel = sources.kernels.get(path.removeprefix("kernels/"))
-        key = None if kernel is None else known.key(path, kernel, flags)
-        if key is None or not known.take(key, made):
-            compiler.compile(
-                *flags, "-c", path, "-o", f"{path}.o", directory=work, what=f"compile {path}"
-            )
+    def compile_one(unit: _File) -> str:
+        made = work / f"{unit.path}.o"
+        is_own = unit.path in _OF_ONE_FIRMWARE
+        kept = kept_kernels if unit.path.startswith(_KERNELS) else kept_others
+        key = None if is_own else kept.key(*unit)
+        if key is None or not kept.take(key, made):
+            words = (*unit.flags, *(stated if is_own else ()), "-c", unit.path)
+            what = f"compile {unit.path}"
+            compiler.compile(*words, "-o", f"{unit.path}.o", directory=work, what=what)
             if key is not None:
-                known.keep(key, made)
-        return f"{path}.o"
+                kept.keep(key, made)
+        return f"{unit.path}.o"
 
     objects = []
     with ThreadPoolExecutor(_JOBS) as pool:
@@ -290,5 +315,5 @@ def _compile_all(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    known.shrink()
+    kept_others.shrink()
     return objects

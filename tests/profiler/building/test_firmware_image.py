@@ -50,6 +50,13 @@ def quick(name: str) -> DeviceDescription:
     return changed(name)
 
 
+def tiny_plan(arena_bytes: int) -> ExecutionPlan:
+    spec = OpSpec.of("relu.forward", elements=16)
+    relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
+    inputs = {"x": ArenaRange(0, 64)}
+    return ExecutionPlan("tiny", arena_bytes, inputs, kept=(), actions=(Action(relu),))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_EMULATOR)
 def test_boards_without_an_emulator_compile_and_fit(name: str) -> None:
@@ -125,21 +132,32 @@ def test_unchanged_firmware_is_not_built_again() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_that_were_compiled_for_another_firmware_are_the_same_program(
+def test_what_was_compiled_for_another_firmware_is_the_same_program(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    objects = cache / "joulewright" / "objects"
     others = changed("emulated-m4f", memory={"reserved_bytes": 60000})
     with_kept = build_firmware(others).bin.read_bytes()
-    kept = list((cache / "joulewright" / "kernels").iterdir())
-    assert len(kept) > 20
-    for damaged in kept[:2]:
+    kept = set(objects.iterdir())
+    assert len(kept) > 50
+    for damaged in sorted(kept)[:2]:
         damaged.write_bytes(damaged.read_bytes()[:-1])
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "again"))
     assert build_firmware(others).bin.read_bytes() == with_kept
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     more = changed("emulated-m4f", memory={"reserved_bytes": 61000})
     assert build_firmware(more).elf.exists()
-    assert set((cache / "joulewright" / "kernels").iterdir()) == set(kept)
+    assert set(objects.iterdir()) == kept
+
+
+@pytest.mark.slow
+def test_firmware_with_a_plan_compiles_only_what_the_plan_changes(cache: Path) -> None:
+    description = quick("emulated-m4f")
+    build_firmware(description)
+    before = set((cache / "joulewright" / "objects").iterdir())
+    build_firmware(description, plans=[tiny_plan(512)])
+    new = set((cache / "joulewright" / "objects").iterdir()) - before
+    assert len(new) == 1  # the table of kernels: those of the plan
 
 
 @pytest.mark.slow
@@ -198,11 +216,7 @@ def test_the_error_states_how_much_ram_the_firmware_needs() -> None:
 @pytest.mark.slow
 def test_a_plan_may_use_all_ram_that_its_own_firmware_leaves() -> None:
     """This may be more or less RAM than the description leaves to every program."""
-    spec = OpSpec.of("relu.forward", elements=16)
-    relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
-    plan = ExecutionPlan(
-        "tiny", 16 << 10, {"x": ArenaRange(0, 64)}, kept=(), actions=(Action(relu),)
-    )
+    plan = tiny_plan(16 << 10)
     description = quick("emulated-m0-flash")
     with pytest.raises(BuildFailed) as caught:
         build_firmware(description, plans=[plan])

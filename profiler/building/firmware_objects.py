@@ -1,7 +1,7 @@
-"""Cache of the kernels that this computer has compiled for firmware.
+"""Cache of the objects that this computer has compiled for firmware.
 
-Every plan makes another firmware, and its other sources state the firmware's hash; kernels do not
-change. An object is used again only for the same source, headers, flags and compiler.
+Every plan makes another firmware, of which few sources change. An object is used again only for the
+same source, headers, flags and compiler.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _KEPT_BYTES = _MOST_BYTES * 3 // 4
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class KernelObjects:
-    """Directory ``kernels`` of the user's cache, of at most 64 MiB.
+class FirmwareObjects:
+    """Directory ``objects`` of the user's cache, of at most 64 MiB.
 
     An entry begins with a checksum, so that what a power cut left of one is never used. Without
     room for an entry, there is none. Removing the directory is always safe.
@@ -32,7 +32,7 @@ class KernelObjects:
     """
 
     def __init__(self, compiler: Iterable[str], headers: Mapping[str, bytes]) -> None:
-        self._root = user_cache() / "kernels"
+        self._root = user_cache() / "objects"
         self._common = _digest(*compiler, *_parts(headers))
 
     def key(self, name: str, source: bytes, words: Iterable[str]) -> str:
