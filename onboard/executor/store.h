@@ -4,9 +4,10 @@
  *     part │ slot 0 │ slot 1 │ ... │ record │
  *
  * Every step writes the part after that of the step before it, and the first part after the last,
- * also over several runs, so that the wear of flash is even. A step becomes complete by its record, which is
- * written last. Until then the step before it is the last complete one, with all values that it
- * kept. Flash is erased block by block just before it is written.
+ * also over several runs, so that the wear of flash is even. A medium that needs no erasing has at
+ * most eight parts. A step becomes complete by its record, which is written last. Until then the step
+ * before it is the last complete one, with all values that it kept. Flash is erased block by block
+ * just before it is written.
  *
  * The record consists of 32-bit words: magic, identity of the plan, run, step, a checksum for each
  * kept tensor, the selected rows, and the checksum of all these. Runs are numbered, so that steps of

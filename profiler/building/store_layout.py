@@ -3,14 +3,15 @@
 What no step changes comes first, with a record that makes it valid. It is written once, before the
 first step. Then come the tables that steps change; rows of tables are whole pages. Every step
 writes a part of its own: all slots in order, and at the end the record that makes the part valid.
-The next step writes the next part, cyclically through the scratch::
+The next step writes the next part, cyclically through the scratch, or through its first eight parts
+where nothing is erased::
 
                                  part 0                              part 1
     │ frozen, record │  tables   │ slot 0 │ slot 1 │ … │ record │    │ slot 0 │ … │ record │    │ …
 
 Frozen tensors, slots and records are whole pages; the frozen values, their record and each part are
-whole erase blocks. The last complete step stays intact while the next one is being written, and
-wear is even.
+whole erase blocks. The last complete step stays intact while the next one is being written. The
+wear of flash is even; that of a card is levelled by its controller.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LEAST_PARTS = 2
 """Parts for the last complete step and for the one that is being written."""
 
 FILE_PARTS = 8
-"""Parts of a scratch file, if it does not become too long. The card's controller levels the
-wear."""
+"""Parts of a scratch file, if it does not become too long: as many as the store uses of a medium
+that needs no erasing (``MOST_PARTS_UNERASED`` of ``executor/store.c``)."""
 
 _FILE_BYTES = 256 << 20
 

@@ -52,10 +52,7 @@ class StorageBoard:
 
 @contextmanager
 def opened(name: str, **emulator: object) -> Iterator[StorageBoard]:
-    """Open a board for as short as needed.
-
-    One that waits under icount keeps a whole processor busy.
-    """
+    """Start and open a board, with changes to its emulator."""
     description = load_description(name)
     assert description.emulator is not None
     changed = description.emulator.model_copy(update=emulator)
