@@ -15,12 +15,7 @@ from profiler.run.table import TrialTable
 from profiler.run.trials import RunDirectory, Trial
 from profiler.script.windows import OpWindow
 from profiler.statistics import median_interval
-from replay.costs.context import (
-    WatchedSitting,
-    step_costs,
-    with_step_costs,
-    without_step_costs,
-)
+from replay.costs.context import step_costs, with_step_costs, without_step_costs
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.runs import training_step_of
@@ -150,16 +145,16 @@ def _unscheduled(record: Record) -> DeviceProfile:
     for costs in profile.step_costs:
         of_ops = [sitting for sitting in costs.sittings if not sitting.only_transfers]
         chosen = [n for n, s in enumerate(of_ops) if s.schedule == "unscheduled"]
-        sittings = [
-            WatchedSitting(
-                record=of_ops[n],
-                op_s={place.op: place.sittings_s[n] for place in costs.places},
+        if chosen:
+            places = tuple(
+                place.model_copy(update={"sittings_s": tuple(place.sittings_s[n] for n in chosen)})
+                for place in costs.places
             )
-            for n in chosen
-        ]
-        if sittings:
+            sittings = tuple(of_ops[n] for n in chosen)
+            fewer = costs.model_copy(update={"places": places, "sittings": sittings})
             keys = {place.op: place.key for place in costs.places}
-            profile = with_step_costs(profile, step_costs(profile, costs.network, keys, sittings))
+            only = step_costs(profile, costs.network, keys, (), fewer)
+            profile = with_step_costs(profile, only)
     return profile
 
 

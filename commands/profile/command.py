@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,10 @@ from commands.profile.options import MeasureOptions, RefineOptions, add_options,
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devices.description import DeviceDescription
-    from devices.profile import DeviceProfile, ProfiledNetwork
+    from devices.profile import DeviceProfile
     from profiler.run.run import OnProgress, ProgressEvent
     from replay.costs.general import Sweep
+    from replay.costs.measuring import Watching
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
@@ -43,7 +40,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from profiler.run.run import choose_run_directory, profile_device
     from profiler.run.trials import RunDirectory
     from replay.costs.general import Sweep
-    from replay.costs.measuring import specs_to_measure
+    from replay.costs.measuring import Watching, measure_and_watch, specs_to_measure
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
@@ -77,22 +74,28 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         else:
             sweep = Sweep.chosen(places, description, specs, plan, measuring, options.general_s)
             trials = sweep.networks
+        watching: Watching | None = None
         if options.additivity:
-            RunDirectory(trials).begin_watching()
+            kept = RunDirectory(trials).begin_watching()
+            watching = Watching(description, networks, measuring.storage_budget_bytes, kept)
         with console.progress("connecting") as progress:
+            show = _shown_by(progress)
             finished = None if sweep is None else RunDirectory(trials).profile()
-            result = finished or profile_device(
-                description, specs, plan, measuring, trials, _shown_by(progress), networks
-            )
+            if finished is not None:
+                result = finished
+            elif watching is not None and sweep is None:
+                result = measure_and_watch(watching, specs, plan, measuring, trials, show)
+            else:
+                result = profile_device(description, specs, plan, measuring, trials, show, networks)
         # A part of a profile is better than none, and does not replace a whole one.
         is_first = not out.exists()
         if is_first:
             write_atomically(out, dump_yaml(result))
         try:
             if sweep is not None:
-                result = _swept(options, sweep, networks, result, console)
-            if options.additivity:
-                result = _watched(options, description, networks, result, trials, console)
+                result = _swept(sweep, watching, result, console)
+            if watching is not None:
+                result = _watched(watching, result, console)
         except BaseException:
             console.say(
                 f"{out}: kept, with the costs of operations by themselves only"
@@ -115,30 +118,16 @@ def _measure(options: MeasureOptions, console: Console) -> int:
 
 
 def _swept(
-    options: MeasureOptions,
-    sweep: Sweep,
-    networks: Sequence[ProfiledNetwork],
-    profile: DeviceProfile,
-    console: Console,
+    sweep: Sweep, watching: Watching | None, profile: DeviceProfile, console: Console
 ) -> DeviceProfile:
     """Measure shapes, and run a third of the networks' sittings before, and another in between.
 
     The last third follows, so that sittings differ as the board does while shapes are measured.
     """
-    from profiler.run.trials import RunDirectory
-    from replay.costs.measuring import watch_ahead
 
     def watch(share: float, done: float) -> None:
-        if options.additivity:
-            watch_ahead(
-                sweep.description,
-                networks,
-                profile,
-                lambda what: progress.show(what, done),
-                share=share,
-                storage_budget_bytes=options.measuring.storage_budget_bytes,
-                directory=RunDirectory(sweep.networks).watching,
-            )
+        if watching is not None:
+            watching.ahead(profile, share, lambda what: progress.show(what, done))
 
     with console.progress("measuring shapes of every kind") as progress:
         watch(1 / 3, 0.0)
@@ -153,31 +142,13 @@ def _shown_by(progress: Progress) -> OnProgress:
     return show
 
 
-def _watched(
-    options: MeasureOptions,
-    description: DeviceDescription,
-    networks: Sequence[ProfiledNetwork],
-    profile: DeviceProfile,
-    trials: Path,
-    console: Console,
-) -> DeviceProfile:
-    """Watch the training step of every network, as far as the interrupted run has not."""
+def _watched(watching: Watching, profile: DeviceProfile, console: Console) -> DeviceProfile:
+    """Watch the training step of every network, as far as that was not done before."""
     from commands.wording import COMPILING
-    from profiler.run.trials import RunDirectory
-    from replay.costs.measuring import watched
 
     with console.status() as status:
-
-        def progress(what: str) -> None:
-            status.show(what, passing=what.startswith(COMPILING))
-
-        return watched(
-            description,
-            networks,
-            profile,
-            progress,
-            storage_budget_bytes=options.measuring.storage_budget_bytes,
-            directory=RunDirectory(trials).watching,
+        return watching.finished(
+            profile, lambda what: status.show(what, passing=what.startswith(COMPILING))
         )
 
 

@@ -29,8 +29,8 @@ def announce_watching(console: Console, models: Sequence[str], plan: ProfilePlan
     if plan.storage is not None:
         written = f"; schedules that page write at most {size(plan.storage.budget_bytes)} more"
     console.say(
-        f"then the step of {' and of '.join(models)}, watched action by action, in about {SITTINGS}"
-        f" sittings of at most {STEPS} steps{written}"
+        f"besides, the step of {' and of '.join(models)}, watched action by action, in about"
+        f" {SITTINGS} sittings of at most {STEPS} steps{written}"
     )
 
 

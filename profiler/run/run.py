@@ -109,6 +109,7 @@ def profile_device(
     run_directory: Path,
     on_progress: OnProgress = lambda _event: None,
     networks: Sequence[ProfiledNetwork] = (),
+    blocks_now: int | None = None,
 ) -> DeviceProfile:
     """Measure what the operations of a training step cost on a board, and what its storage costs.
 
@@ -123,6 +124,8 @@ def profile_device(
         run_directory: Directory of the raw trials, new or from an interrupted run.
         on_progress: Called with every progress event.
         networks: Networks that the operations come from, as recorded in the profile.
+        blocks_now: Number of the first blocks to measure by now. A later call measures the others.
+            None measures all.
 
     Returns:
         Time and energy of every distinct operation, and of paging to and from storage if that was
@@ -136,7 +139,14 @@ def profile_device(
     """
     with sole_user(run_directory):
         return _profile(
-            description, specs, step, options, RunDirectory(run_directory), on_progress, networks
+            description,
+            specs,
+            step,
+            options,
+            RunDirectory(run_directory),
+            on_progress,
+            networks,
+            options.blocks if blocks_now is None else blocks_now,
         )
 
 
@@ -148,6 +158,7 @@ def _profile(
     directory: RunDirectory,
     on_progress: OnProgress,
     networks: Sequence[ProfiledNetwork],
+    blocks_now: int,
 ) -> DeviceProfile:
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
@@ -203,7 +214,7 @@ def _profile(
             table=table,
             on_progress=on_progress,
             blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
-        ).measure()
+        ).measure(blocks_now)
         source = None if meter is None else meter.energy_source
         record = None if meter is None else meter.record
     profile = assemble(
@@ -216,7 +227,7 @@ def _profile(
             step=step,
             memory=memory,
             table=table,
-            blocks=options.blocks,
+            blocks=blocks_now,
             seed=options.seed,
             energy_source=source,
             meter=record,
@@ -225,7 +236,8 @@ def _profile(
             leaves_out_void=options.leave_out_void,
         )
     )
-    directory.finish(profile)
+    if blocks_now == options.blocks:
+        directory.finish(profile)
     return profile
 
 
@@ -248,8 +260,9 @@ class _Run:
     reboots: int = 0
     fraction: float = 0.0
 
-    def measure(self) -> None:
-        for block, windows in enumerate(self.blocks):
+    def measure(self, blocks_now: int) -> None:
+        """Measure the first ``blocks_now`` blocks."""
+        for block, windows in enumerate(self.blocks[:blocks_now]):
             harness_runs = 0
             while harness_runs < _HARNESS_RUNS_PER_BLOCK:
                 missing = self._within_budget(self.table.missing(block, windows))
@@ -263,7 +276,8 @@ class _Run:
                     if self.reboots > _MOST_REBOOTS:
                         raise
                     self.board.prepare(self._reporter(block, missing))
-        self.on_progress(ProgressEvent("measured", 1.0, 0.0))
+        if blocks_now == len(self.blocks):
+            self.on_progress(ProgressEvent("measured", 1.0, 0.0))
 
     def _reporter(self, block: int, windows: Sequence[Window]) -> Callable[[str], None]:
         return lambda what: self._report(block, windows, 0.0, what)

@@ -19,15 +19,11 @@ the factor of this power, and so its error.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from devices.documents.document import StrictModel
-from devices.plan import Compute, ExecutionPlan, PageIn, PageOut, RowsIn
 from devices.profile import (
     DeviceProfile,
     Interval,
@@ -35,118 +31,18 @@ from devices.profile import (
     PlaceCost,
     PowerInContext,
     ProfiledNetwork,
-    Sitting,
     StepCosts,
 )
-from devices.quantities import NonNegative
-from devices.replay import Counters, MeasuredStep
+from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import later_intervals
-from replay.costs.power import power_factors, power_in_context, product
-from replay.costs.transfers import (
-    by_themselves,
-    middle_steps,
-    processor_share,
-    within_steps,
-    without_transfers_beside,
-)
+from replay.costs.power import power_in_context, product
+from replay.costs.sittings import WatchedSitting
+from replay.costs.transfers import by_themselves, processor_share, within_steps
 from replay.running.measured import ReplayRecord
 from solver.costing.situation import Situation
-from solver.problem.graph import CostedGraph
 
 FEWEST_SITTINGS = 3
-
-
-class WatchedSitting(StrictModel):
-    """Seconds of one execution of each op in one sitting.
-
-    Transfers of packed tensors are left out, since they also pack.
-    """
-
-    record: Sitting
-    op_s: Mapping[str, NonNegative]
-
-    @classmethod
-    def of(
-        cls,
-        plan: ExecutionPlan,
-        steps: Sequence[MeasuredStep],
-        graph: CostedGraph,
-        profile: DeviceProfile,
-        schedule: str,
-        *,
-        counters: Counters | None = None,
-        only_transfers: bool = False,
-    ) -> WatchedSitting:
-        """The sitting of watched steps of a plan.
-
-        Args:
-            plan: the plan that was run.
-            steps: undisturbed watched steps, at least one.
-            graph: the graph of the schedule, with the tensors' sizes.
-            profile: costs of transfers by themselves.
-            schedule: words for the schedule.
-            counters: totals of the run that the steps are of, if they are known.
-            only_transfers: the times of its ops do not count.
-        """
-        executions: dict[str, list[int]] = {}
-        for index, action in enumerate(plan.actions):
-            if isinstance(action.does, Compute):
-                executions.setdefault(action.does.op, []).append(index)
-
-        working_s = graph.processor_time_s
-        if profile.storage is not None:  # the graph's transfers may run alone
-            working_s = profile.storage.processor_time_s
-        undelayed = [without_transfers_beside(plan, step, working_s) for step in steps]
-
-        def in_a_step(own: Sequence[int]) -> float:
-            return statistics.median(
-                math.fsum(step.spans[index].time_s for index in own) for step in undelayed
-            )
-
-        middle = middle_steps(plan, steps)
-
-        def in_the_middle(index: int) -> float:
-            return statistics.fmean(step.spans[index].time_s for step in middle)
-
-        def transfers(
-            kind: type[PageIn | PageOut], alone_s: Callable[[int], float]
-        ) -> tuple[tuple[float, float], ...]:
-            return tuple(
-                (alone_s(graph.tensor[action.does.tensor].bytes), in_the_middle(index))
-                for index, action in enumerate(plan.actions)
-                if isinstance(action.does, kind)
-                and action.schedule_index is not None
-                and graph.tensor[action.does.tensor].packed_bytes is None
-            )
-
-        storage = by_themselves(profile.storage)
-        factors = power_factors(plan, steps, profile)
-        return cls(
-            record=Sitting(
-                schedule=schedule,
-                steps=len(steps),
-                measured=datetime.now(UTC).isoformat(timespec="seconds"),
-                page_in=()
-                if storage is None
-                else transfers(PageIn, lambda size: storage.read_cost(size)[0]),
-                page_out=()
-                if storage is None
-                else transfers(PageOut, lambda size: storage.write_cost(size)[0]),
-                transfers_processor_s=_transfers_processor_s(plan, counters),
-                only_transfers=only_transfers,
-                power_factor=statistics.median(factors) if factors else None,
-            ),
-            op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
-        )
-
-
-def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:
-    """The processor's seconds for the transfers of a step, if all are of whole tensors."""
-    kinds = {type(action.does) for action in plan.actions}
-    if counters is None or RowsIn in kinds or not kinds & {PageIn, PageOut}:
-        return None
-    return counters.transfer_ns * 1e-9 / counters.steps
 
 
 def step_costs(
@@ -161,7 +57,7 @@ def step_costs(
     """Costs of the ops of a step in their places.
 
     Args:
-        profile: costs of the operations by themselves, for their power.
+        profile: costs of transfers by themselves, and of operations, for their power.
         network: the network whose step was watched.
         keys: key of the operation that each op has its cost from.
         sittings: the sittings; each that counts for ops executed every op.
@@ -170,14 +66,16 @@ def step_costs(
         situations: the situation of each op in the step; else those of ``before`` remain.
     """
     earlier = {} if before is None else {place.op: place for place in before.places}
-    of_ops = [sitting.op_s for sitting in sittings if not sitting.record.only_transfers]
-    ops = [op for op in keys if all(op in own for own in of_ops)] if of_ops else []
+    of_ops = [sitting.op_s for sitting in sittings if not sitting.only_transfers]
+    executed: Sequence[Mapping[str, object]] = of_ops or [earlier]
+    ops = [op for op in keys if all(op in own for own in executed)]
     values = [
         [*(earlier[op].sittings_s if op in earlier else ()), *(own[op] for own in of_ops)]
         for op in ops
     ]
     operations = {operation.op: operation for operation in profile.operations}
-    records = (*(() if before is None else before.sittings), *(each.record for each in sittings))
+    known = () if before is None else before.sittings
+    records = (*known, *(sitting.beside(profile) for sitting in sittings))
     factors = [each.power_factor for each in records if each.power_factor is not None]
     (in_steps,) = later_intervals([factors]) if factors else (None,)
     power: PowerInContext | None = None

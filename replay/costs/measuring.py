@@ -1,9 +1,15 @@
-"""Profiles of networks' training steps, measured op by op and then as a whole."""
+"""Profiles of networks' training steps, measured op by op and as a whole.
+
+A board that keeps several plans runs the sittings of a step between the blocks in which operations
+are measured, as far apart in time as the measurement is long. A microcontroller has room for one
+program, and runs them afterwards.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,10 +21,10 @@ from networks.training.codecs import specs_in_all_forms
 from networks.training.packing import packing_specs
 from profiler.opening.boards import alone_with
 from profiler.run.options import ProfileOptions
-from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+from profiler.run.run import OnProgress, ProgressEvent, choose_run_directory, profile_device
 from profiler.run.trials import RunDirectory
 from replay.costs.context import with_step_costs
-from replay.costs.watch import watch_some, watch_step
+from replay.costs.watch import Watch
 from replay.lowering.lowering import unscheduled
 from replay.running.failure import ReplayFailed
 
@@ -133,92 +139,134 @@ def measure_networks(
     with alone_with(description):
         directory = choose_run_directory(places, description, specs, plan, options)
         trials = RunDirectory(directory)
-        sittings = trials.begin_watching()
-        profile = profile_device(description, specs, plan, options, directory, show, networks)
-        profile = watched(
-            description,
-            networks,
-            profile,
-            progress,
-            storage_budget_bytes=options.storage_budget_bytes,
-            directory=sittings,
+        watching = Watching(
+            description, networks, options.storage_budget_bytes, trials.begin_watching()
         )
+        profile = measure_and_watch(watching, specs, plan, options, directory, show)
+        profile = watching.finished(profile, progress)
         trials.finish(profile)
         trials.end_watching()
         return profile
 
 
-def watched(
-    description: DeviceDescription,
-    networks: Sequence[ProfiledNetwork],
-    profile: DeviceProfile,
-    progress: Callable[[str], None],
-    *,
-    storage_budget_bytes: int,
-    directory: Path,
-) -> DeviceProfile:
-    """Watch the training step of each network, and add the costs of its ops in their places.
+@dataclass(frozen=True)
+class Watching:
+    """Watches of the training steps of all networks of a profile.
 
-    A step that cannot be watched is no reason to lose the profile: a note says why.
-
-    Args:
-        description: The board.
-        networks: The networks, as the profile states them.
-        profile: Costs of the operations by themselves.
-        progress: Called with one line for each activity.
-        storage_budget_bytes: Most bytes that may be written to storage, by all networks together,
+    Attributes:
+        description: the board.
+        networks: the networks, as the profile states them.
+        storage_budget_bytes: most bytes that may be written to storage, by all networks together,
             of which each has an equal share.
-        directory: Where finished sittings are kept and found.
+        directory: where finished sittings are kept and found.
     """
-    for network in networks:
-        try:
-            costs = watch_step(
-                description,
+
+    description: DeviceDescription
+    networks: Sequence[ProfiledNetwork]
+    storage_budget_bytes: int
+    directory: Path
+    _begun: dict[ProfiledNetwork, Watch] = field(default_factory=dict)
+
+    def ahead(self, profile: DeviceProfile, share: float, progress: Callable[[str], None]) -> None:
+        """Run the first sittings of every network.
+
+        What cannot be watched is left to :meth:`finished`, which says why.
+
+        Args:
+            profile: costs of the operations by themselves that are known by now.
+            share: share of the sittings of each schedule that are finished afterwards.
+            progress: called with one line for each activity.
+        """
+        for network in self.networks:
+            with suppress(*_NOT_WATCHED):
+                self._watch(network, profile, progress).sittings(share, profile, progress)
+
+    def finished(self, profile: DeviceProfile, progress: Callable[[str], None]) -> DeviceProfile:
+        """Run the other sittings, and return the profile with the costs of ops in their places.
+
+        A step that cannot be watched is no reason to lose the profile: a note says why.
+
+        Args:
+            profile: costs of the operations by themselves, all of them.
+            progress: called with one line for each activity.
+        """
+        for network in self.networks:
+            try:
+                costs = self._watch(network, profile, progress).costs(profile, progress)
+            except _NOT_WATCHED as error:
+                note = f"The training step of {network.model} was not watched: {error}."
+                profile = profile.changed(notes=(*profile.notes, note))
+            else:
+                profile = with_step_costs(profile, costs)
+        return profile
+
+    def _watch(
+        self, network: ProfiledNetwork, profile: DeviceProfile, progress: Callable[[str], None]
+    ) -> Watch:
+        if network not in self._begun:
+            self._begun[network] = Watch.of(
+                self.description,
                 network,
                 profile,
                 progress,
-                storage_budget_bytes=storage_budget_bytes // len(networks),
-                directory=directory,
+                storage_budget_bytes=self.storage_budget_bytes // len(self.networks),
+                directory=self.directory,
             )
-        except _NOT_WATCHED as error:
-            note = f"The training step of {network.model} was not watched: {error}."
-            profile = profile.changed(notes=(*profile.notes, note))
-        else:
-            profile = with_step_costs(profile, costs)
-    return profile
+        return self._begun[network]
 
 
-def watch_ahead(
-    description: DeviceDescription,
-    networks: Sequence[ProfiledNetwork],
-    profile: DeviceProfile,
-    progress: Callable[[str], None],
-    *,
-    share: float,
-    storage_budget_bytes: int,
+def measure_and_watch(
+    watching: Watching,
+    specs: Sequence[OpSpec],
+    plan: ExecutionPlan | None,
+    options: ProfileOptions,
     directory: Path,
-) -> None:
-    """Run a share of the sittings that :func:`watched` will find, so that they are apart in time.
+    on_progress: OnProgress,
+) -> DeviceProfile:
+    """Measure operations by themselves, with sittings of the networks' steps between the blocks.
 
-    What cannot be watched is left to :func:`watched`, which says why.
+    Where the board has room for one program only, it runs no sittings. The rest of them is left to
+    :meth:`Watching.finished`.
 
     Args:
-        description: The board.
-        networks: The networks, as the profile states them.
-        profile: Costs of the operations by themselves; operations of the networks may not change.
-        progress: Called with one line for each activity.
-        share: Share of the sittings of each schedule that are finished afterwards.
-        storage_budget_bytes: Most bytes that may be written to storage, as for :func:`watched`.
-        directory: Where finished sittings are kept.
+        watching: the board, the networks and their watches.
+        specs: the operations.
+        plan: the step of the additivity check; None for none.
+        options: how to measure.
+        directory: directory of the raw trials.
+        on_progress: called with every progress event.
+
+    Returns:
+        Costs of the operations by themselves.
+
+    Raises:
+        JoulewrightError: the board cannot be measured.
     """
-    for network in networks:
-        with suppress(*_NOT_WATCHED):
-            watch_some(
-                description,
-                network,
-                profile,
-                progress,
-                share=share,
-                storage_budget_bytes=storage_budget_bytes // len(networks),
-                directory=directory,
-            )
+    description, networks = watching.description, watching.networks
+    last = ProgressEvent("", 0.0, None)
+
+    def show(event: ProgressEvent) -> None:
+        nonlocal last
+        last = event
+        on_progress(event)
+
+    def measure(blocks: int) -> DeviceProfile:
+        return profile_device(
+            description, specs, plan, options, directory, show, networks, blocks_now=blocks
+        )
+
+    for blocks, share in _pauses(options.blocks) if description.firmware is None else ():
+        watching.ahead(
+            measure(blocks), share, lambda what: on_progress(replace(last, activity=what))
+        )
+    return measure(options.blocks)
+
+
+def _pauses(blocks: int) -> list[tuple[int, float]]:
+    """Blocks before each pause, and the share of the sittings that have been run after it.
+
+    The first block, half of the others and the rest are each followed by a third, the last of which
+    needs no pause. Of two blocks, each is followed by a half.
+    """
+    after = sorted({1, (blocks + 1) // 2, blocks})
+    return [(count, number / len(after)) for number, count in enumerate(after[:-1], 1)]

@@ -12,37 +12,98 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from devices.documents.document import StrictModel
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import Cost, DeviceProfile, Interval, PowerInContext
-from devices.replay import MeasuredStep, Span
+from devices.quantities import NonNegative, Size
+from devices.replay import MeasuredStep
 
 
-def power_factors(
-    plan: ExecutionPlan, steps: Sequence[MeasuredStep], profile: DeviceProfile
-) -> tuple[float, ...]:
-    """The energy of each step over what its actions would take with their powers by themselves.
+class Work(StrictModel):
+    """What an action does, as far as profiles know its power: nothing, or one of the three.
 
-    Actions without a known power, and the time of a step outside of its actions, are taken to draw
-    as much as the others. What a plan does after a step is no part of the step's energy.
-
-    Args:
-        plan: the plan that was run.
-        steps: watched steps; those without an energy give no factor.
-        profile: costs of operations and transfers by themselves.
+    Attributes:
+        operation: key of the operation that it computes.
+        read_bytes: bytes that it reads from storage.
+        written_bytes: bytes that it writes there.
     """
-    powers_w = _powers_by_themselves(plan, profile)
-    factors = []
-    for step in steps:
-        known = [
-            (span, power_w)
-            for span, power_w in zip(step.spans[: len(plan.actions)], powers_w, strict=True)
-            if power_w is not None
-        ]
-        expected_j = math.fsum(span.time_s * power_w for span, power_w in known)
-        if step.energy_j is not None and expected_j > 0:
-            covered = _covered_s([span for span, _ in known]) / step.time_s
-            factors.append(covered * step.energy_j / expected_j)
-    return tuple(factors)
+
+    operation: str | None = None
+    read_bytes: Size | None = None
+    written_bytes: Size | None = None
+
+
+class MeteredStep(StrictModel):
+    """Seconds and joules of a watched step, and start and seconds of each of its actions."""
+
+    time_s: NonNegative
+    energy_j: NonNegative
+    spans: tuple[tuple[float, NonNegative], ...]
+
+
+class MeteredSteps(StrictModel):
+    """Watched steps of a plan that a meter measured.
+
+    Attributes:
+        work: what each action of the plan does.
+        steps: the steps, with a span for each action.
+    """
+
+    work: tuple[Work, ...] = ()
+    steps: tuple[MeteredStep, ...] = ()
+
+    @classmethod
+    def of(cls, plan: ExecutionPlan, steps: Sequence[MeasuredStep]) -> MeteredSteps:
+        """Those of the watched ``steps`` that have an energy.
+
+        What a plan does after a step is no part of the step's energy, and is left out.
+        """
+        metered = tuple(
+            MeteredStep(
+                time_s=step.time_s,
+                energy_j=step.energy_j,
+                spans=tuple((s.start_s, s.time_s) for s in step.spans[: len(plan.actions)]),
+            )
+            for step in steps
+            if step.energy_j is not None
+        )
+        if not metered:
+            return cls()
+        return cls(work=tuple(_work(action.does) for action in plan.actions), steps=metered)
+
+    def power_factors(self, profile: DeviceProfile) -> tuple[float, ...]:
+        """The energy of each step over what its actions would take with their powers by themselves.
+
+        Actions without a known power, and the time of a step outside of its actions, are taken to
+        draw as much as the others. No factor is known of a step without actions of known power.
+
+        Args:
+            profile: costs of operations and transfers by themselves.
+        """
+        powers_w = _powers_by_themselves(self.work, profile)
+        factors = []
+        for step in self.steps:
+            known = [
+                (span, power_w)
+                for span, power_w in zip(step.spans, powers_w, strict=True)
+                if power_w is not None
+            ]
+            expected_j = math.fsum(time_s * power_w for (_, time_s), power_w in known)
+            if expected_j > 0:
+                covered = _covered_s([span for span, _ in known]) / step.time_s
+                factors.append(covered * step.energy_j / expected_j)
+        return tuple(factors)
+
+
+def _work(does: object) -> Work:
+    match does:
+        case Compute(spec=spec):
+            return Work(operation=spec.costed_as.key)
+        case PageIn(block=block):
+            return Work(read_bytes=block.bytes)
+        case PageOut(block=block):
+            return Work(written_bytes=block.bytes)
+    return Work()
 
 
 def power_in_context(
@@ -53,8 +114,8 @@ def power_in_context(
     Args:
         profile: the profile.
         isolated: cost of the operation by itself.
-        factor: that of :func:`power_factors`; None where no step was long enough for the meter. The
-            power is the operation's by itself then.
+        factor: that of :meth:`MeteredSteps.power_factors`; None where no step was long enough for
+            the meter. The power is the operation's by itself then.
     """
     if isolated.energy_j is None or isolated.time_s.median == 0:
         return None, None
@@ -95,32 +156,31 @@ def _rest(whole: float, part: float) -> float:
     return math.sqrt(max(0.0, whole * whole - part * part))
 
 
-def _powers_by_themselves(plan: ExecutionPlan, profile: DeviceProfile) -> list[float | None]:
-    """Watts of each action of a plan; None where the profile does not know them."""
+def _powers_by_themselves(work: Sequence[Work], profile: DeviceProfile) -> list[float | None]:
+    """Watts of each; None where the profile does not know them."""
     operations = {operation.op: operation for operation in profile.operations}
     storage = profile.storage
     powers_w = []
-    for action in plan.actions:
+    for each in work:
         cost: tuple[float, float | None] = (0.0, None)
-        match action.does:
-            case Compute(spec=spec) if spec.costed_as.key in operations:
-                isolated = operations[spec.costed_as.key].isolated(profile.cost_basis)
-                energy_j = isolated.energy_j
-                cost = isolated.time_s.median, None if energy_j is None else energy_j.median
-            case PageIn(block=block) if storage is not None:
-                cost = storage.read_cost(block.bytes)
-            case PageOut(block=block) if storage is not None:
-                cost = storage.write_cost(block.bytes)
+        if each.operation in operations:
+            isolated = operations[each.operation].isolated(profile.cost_basis)
+            energy_j = isolated.energy_j
+            cost = isolated.time_s.median, None if energy_j is None else energy_j.median
+        elif storage is not None and each.read_bytes is not None:
+            cost = storage.read_cost(each.read_bytes)
+        elif storage is not None and each.written_bytes is not None:
+            cost = storage.write_cost(each.written_bytes)
         time_s, joules = cost
         powers_w.append(None if joules is None or time_s == 0 else joules / time_s)
     return powers_w
 
 
-def _covered_s(spans: Sequence[Span]) -> float:
-    """Seconds in which at least one of the spans runs."""
+def _covered_s(spans: Sequence[tuple[float, float]]) -> float:
+    """Seconds in which at least one of the spans runs; each has its start and its seconds."""
     covered_s = end_s = 0.0
-    for span in sorted(spans, key=lambda span: span.start_s):
-        begins_s = max(span.start_s, end_s)
-        end_s = max(end_s, span.start_s + span.time_s)
+    for start_s, time_s in sorted(spans):
+        begins_s = max(start_s, end_s)
+        end_s = max(end_s, start_s + time_s)
         covered_s += max(0.0, end_s - begins_s)
     return covered_s

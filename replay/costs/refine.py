@@ -42,7 +42,7 @@ from devices.profile import (
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
-from replay.costs.power import power_factors, power_in_context, product
+from replay.costs.power import MeteredSteps, power_in_context, product
 from replay.reporting.timing import ScheduledActions
 from solver.costing.situation import BY_ITSELF, Situation
 
@@ -338,7 +338,7 @@ def _context_cost(
 ) -> ContextCost:
     within_s = executions.time_s(operation.op, steps)
     time_s = interval_after_one_sitting(within_s, _between_sittings(profile, operation))
-    factors = power_factors(executions.actions.plan, steps, profile)
+    factors = MeteredSteps.of(executions.actions.plan, steps).power_factors(profile)
     in_steps = None
     if factors:
         within = median_interval(factors, _SEED)

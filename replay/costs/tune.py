@@ -38,8 +38,9 @@ from devices.errors import (
 )
 from devices.profile import DeviceProfile, EnergySource, StepCosts
 from devices.replay import ReplayReport
-from replay.costs.context import WatchedSitting, counting_steps, step_costs, with_step_costs
+from replay.costs.context import counting_steps, step_costs, with_step_costs
 from replay.costs.request import ANOTHER_DIRECTORY, Request, keep_request, require_same_request
+from replay.costs.sittings import WatchedSitting
 from replay.directory import SCHEDULE, StoredRun
 
 if TYPE_CHECKING:

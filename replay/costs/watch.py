@@ -6,18 +6,17 @@ Each sitting runs the step in one of several ways (:mod:`replay.costs.ways`).
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devices.documents.readable import size
 from devices.errors import BuildFailed, MeasurementInvalid, RequestRefused
-from devices.profile import DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
+from devices.profile import Build, DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
-from replay.costs.context import FEWEST_SITTINGS, WatchedSitting, counting_steps, step_costs
-from replay.costs.kept_sittings import KeptSittings
+from replay.costs.context import FEWEST_SITTINGS, counting_steps, step_costs
 from replay.costs.refine import measured_build
+from replay.costs.sittings import KeptSittings, WatchedSitting
 from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
 from solver.costing.situation import situations
@@ -59,21 +58,32 @@ class _Extent:
 
 
 @dataclass(frozen=True)
-class _Watch:
-    """Sittings of one step in several ways.
+class Watch:
+    """Sittings of one training step in several ways.
+
+    Sittings that are apart in time show how much a board differs from one time to another. Some can
+    therefore be run before the profile has all costs (:meth:`sittings`), and the others when it has
+    (:meth:`costs`).
 
     Attributes:
+        description: the board.
+        network: the network, as a profile states it.
+        build: how the board's programs were built.
         ways: at least one.
+        extent: how much is watched.
         kept: where finished sittings are kept and found; None keeps nothing.
         first_seed: seed of the data and initial values of the first sitting.
+        counts_zeros: whether zeros are counted too, where tensors may be packed.
     """
 
     description: DeviceDescription
-    profile: DeviceProfile
+    network: ProfiledNetwork
+    build: Build
     ways: Sequence[Way]
     extent: _Extent
     kept: KeptSittings | None
     first_seed: int
+    counts_zeros: bool
 
     @classmethod
     def of(
@@ -87,8 +97,11 @@ class _Watch:
         first_seed: int = 1,
         directory: Path | None,
         counts_zeros: bool = True,
-    ) -> _Watch:
-        """Choose ways and extent; raises as :func:`watch_step` before its sittings."""
+    ) -> Watch:
+        """Choose ways and extent from the costs that are known by now.
+
+        Arguments and errors are those of :func:`watch_step`.
+        """
         pages = can_page(description, profile)
         ways = ways_to_run(network, profile, pages, progress)
         if not ways:
@@ -118,24 +131,51 @@ class _Watch:
             )
         kept = None
         if directory is not None:
-            asked = f"{steps} {rounds} {first_seed}"
-            kept = KeptSittings.of(directory, network, _of_step(profile, ways[0].step), asked)
-        return cls(description, profile, ways, extent, kept, first_seed)
+            kept = KeptSittings.of(directory, network, profile, first_seed)
+        build = measured_build(profile)
+        return cls(description, network, build, ways, extent, kept, first_seed, counts_zeros)
 
-    @property
-    def end_seed(self) -> int:
-        """The first seed that no sitting has."""
-        return self.first_seed + self.extent.sittings * len(self.ways)
+    def costs(self, profile: DeviceProfile, progress: Progress) -> StepCosts:
+        """Run the sittings that are not kept, and find the costs of ops in their places.
 
-    def sittings(self, share: float, progress: Progress) -> list[WatchedSitting]:
+        Args:
+            profile: costs of the operations by themselves, all of them.
+            progress: called with one line for each phase.
+
+        Raises:
+            JoulewrightError: as for :func:`watch_step`.
+        """
+        sittings = self.sittings(1.0, profile, progress)
+        of_ops = _count_of_ops(sittings)
+        if of_ops < FEWEST_SITTINGS:
+            raise MeasurementInvalid(
+                f"{self.description.name}: {of_ops} sittings of {self.network.model} were"
+                f" undisturbed, {FEWEST_SITTINGS} are needed"
+            )
+        step = self.ways[0].step
+        packed = self._packed(profile, progress) if self.counts_zeros else ()
+        found = situations(step, profile.board.last_level_cache_bytes)
+        own = {op.name: each for op, each in zip(step.ops, found, strict=True)}
+        return step_costs(
+            profile, self.network, step.cost_keys, sittings, packed=packed, situations=own
+        )
+
+    def sittings(
+        self, share: float, profile: DeviceProfile, progress: Progress
+    ) -> list[WatchedSitting]:
         """The first sittings of each way, ``share`` of all; those that are kept are not repeated.
+
+        Args:
+            share: share of the sittings of each way.
+            profile: costs that are known by now.
+            progress: called with one line for each phase.
 
         Raises:
             RequestRefused: no plan can run, or the board has other kernels now.
             ReplayFailed: a step failed on the board.
             JoulewrightError: opening the board or the meter failed.
         """
-        numbers = range(math.ceil(share * self.extent.sittings))
+        numbers = range(round(share * self.extent.sittings))
         # A microcontroller has room for one plan.
         has_room = self.description.firmware is None
         groups = [self.ways] if has_room else [[way] for way in self.ways]
@@ -144,7 +184,7 @@ class _Watch:
         seed = self.first_seed
         for group in groups:
             try:
-                found += self._of_group(group, numbers, seed, progress)
+                found += self._of_group(group, numbers, seed, profile, progress)
             except RequestRefused as refusal:
                 refused = refusal  # a plan is too large; others may be smaller
             seed += self.extent.sittings * len(group)
@@ -153,7 +193,12 @@ class _Watch:
         return found
 
     def _of_group(
-        self, ways: Sequence[Way], numbers: Sequence[int], first_seed: int, progress: Progress
+        self,
+        ways: Sequence[Way],
+        numbers: Sequence[int],
+        first_seed: int,
+        profile: DeviceProfile,
+        progress: Progress,
     ) -> list[WatchedSitting]:
         from replay.running.opening import open_replay
         from replay.runs import written_bytes_a_step
@@ -168,14 +213,13 @@ class _Watch:
                 found.append(before)
         if not missing:
             return found
-        build = measured_build(self.profile)
         opened = open_replay(
             self.description,
             ways[0].step.distinct_specs,
             lambda workspace_bytes: [way.plan(workspace_bytes) for way in ways],
             progress,
-            kernels_sha256=build.kernels_sha256,
-            matmul=build.matmul,
+            kernels_sha256=self.build.kernels_sha256,
+            matmul=self.build.matmul,
         )
         with opened as session:
             for number, index in missing:
@@ -194,7 +238,7 @@ class _Watch:
                     plan,
                     steps_run,
                     way.graph,
-                    self.profile,
+                    profile,
                     way.words,
                     counters=record.counters,
                     only_transfers=way.only_transfers,
@@ -203,6 +247,50 @@ class _Watch:
                     self.kept.keep(way.words, number, sitting)
                 found.append(sitting)
         return found
+
+    def _packed(self, profile: DeviceProfile, progress: Progress) -> tuple[PackedTensor, ...]:
+        """Count zeros of the tensors that replays can pack.
+
+        None are counted if that would write too much to storage. If counting fails, what was
+        watched is worth keeping: the reason is reported.
+        """
+        from networks.training.packing import packable
+        from replay.lowering.zeros import counting
+        from replay.running.opening import open_replay
+        from replay.runs import written_bytes_a_step
+
+        way, storage = self.ways[0], self.description.storage
+        tensors = tuple(packable(way.step))
+        if not tensors or storage is None or not (self.description.packs and profile.storage):
+            return ()
+        progress(f"counting zeros of {len(tensors)} tensors in {RUNS} runs")
+        opened = open_replay(
+            self.description,
+            way.step.distinct_specs,
+            lambda workspace_bytes: [
+                counting(way.plan(workspace_bytes), way.step, tensors, storage.page_bytes)
+            ],
+            progress,
+            kernels_sha256=self.build.kernels_sha256,
+            matmul=self.build.matmul,
+        )
+        first_seed = self.first_seed + self.extent.sittings * len(self.ways)
+        try:
+            with opened as session:
+                plan = session.plans[0]
+                written_bytes = RUNS * STEPS_A_RUN * written_bytes_a_step(plan, self.description)
+                if written_bytes > self.extent.written_bytes:
+                    progress("zeros were not counted: steps would write too much to the storage")
+                    return ()
+                # Zeros do not depend on what else the board did: every step counts.
+                runs = [
+                    run_watched(session, 0, way.step, STEPS_A_RUN, first_seed + k, way.time_s).steps
+                    for k in range(RUNS)
+                ]
+                return tuple(packed_tensors(plan, runs))
+        except (BuildFailed, MeasurementInvalid, RequestRefused) as refusal:
+            progress(f"zeros were not counted: {refusal}")
+            return ()
 
 
 def watch_step(
@@ -227,8 +315,8 @@ def watch_step(
             would write more than its share is not run.
         first_seed: seed of the data and initial values of the first sitting; each sitting has its
             own.
-        directory: where finished sittings are kept; those that an interrupted watch, or
-            :func:`watch_some`, has left there are not repeated. None keeps nothing.
+        directory: where finished sittings are kept; those that an interrupted watch has left there
+            are not repeated. None keeps nothing.
         counts_zeros: whether zeros are counted too, where tensors may be packed.
 
     Returns:
@@ -241,7 +329,7 @@ def watch_step(
         ReplayFailed: a step failed on the board.
         JoulewrightError: opening the board or the meter failed.
     """
-    watch = _Watch.of(
+    watch = Watch.of(
         description,
         network,
         profile,
@@ -251,70 +339,12 @@ def watch_step(
         directory=directory,
         counts_zeros=counts_zeros,
     )
-    sittings = watch.sittings(1.0, progress)
-    of_ops = _count_of_ops(sittings)
-    if of_ops < FEWEST_SITTINGS:
-        raise MeasurementInvalid(
-            f"{description.name}: {of_ops} sittings of {network.model} were undisturbed,"
-            f" {FEWEST_SITTINGS} are needed"
-        )
-    way = watch.ways[0]
-    packed: tuple[PackedTensor, ...] = ()
-    if counts_zeros:
-        most_bytes = watch.extent.written_bytes
-        packed = _packed(description, way, most_bytes, profile, watch.end_seed, progress)
-    found = situations(way.step, profile.board.last_level_cache_bytes)
-    own = {op.name: each for op, each in zip(way.step.ops, found, strict=True)}
-    return step_costs(profile, network, way.step.cost_keys, sittings, packed=packed, situations=own)
-
-
-def watch_some(
-    description: DeviceDescription,
-    network: ProfiledNetwork,
-    profile: DeviceProfile,
-    progress: Progress,
-    *,
-    share: float,
-    storage_budget_bytes: int,
-    directory: Path,
-) -> None:
-    """Run the first sittings of a watch, which :func:`watch_step` will find in its directory.
-
-    Sittings that are apart in time show how much a board differs from one time to another. The
-    profile may have more operations when the watch is finished.
-
-    Args:
-        description: the board.
-        network: the network, as a profile states it.
-        profile: costs of the operations by themselves.
-        progress: called with one line for each phase.
-        share: share of the sittings of each schedule that are finished afterwards.
-        storage_budget_bytes: as for :func:`watch_step`, for the whole watch.
-        directory: where finished sittings are kept.
-
-    Raises:
-        JoulewrightError: as for :func:`watch_step`.
-    """
-    watch = _Watch.of(
-        description,
-        network,
-        profile,
-        progress,
-        storage_budget_bytes=storage_budget_bytes,
-        directory=directory,
-    )
-    watch.sittings(share, progress)
+    return watch.costs(profile, progress)
 
 
 def _count_of_ops(sittings: Sequence[WatchedSitting]) -> int:
     """Sittings that count for ops, and not for transfers only."""
-    return sum(not sitting.record.only_transfers for sitting in sittings)
-
-
-def _of_step(profile: DeviceProfile, step: TrainingStep) -> DeviceProfile:
-    """The profile with the operations of the step alone, which its sittings are held against."""
-    keys = set(step.cost_keys.values())
-    return profile.changed(operations=tuple(o for o in profile.operations if o.op in keys))
+    return sum(not sitting.only_transfers for sitting in sittings)
 
 
 def watching_s(step_s: float) -> float:
@@ -327,56 +357,6 @@ def _count_and_steps(step_s: float) -> tuple[int, int]:
     """Sittings of all ways together, and steps of each, for a step that takes so long."""
     count = max(FEWEST_SITTINGS, min(SITTINGS, int(LIMIT_S / (FEWEST_STEPS * step_s))))
     return count, max(FEWEST_STEPS, min(STEPS, int(LIMIT_S / (count * step_s))))
-
-
-def _packed(
-    description: DeviceDescription,
-    way: Way,
-    most_bytes: int,
-    profile: DeviceProfile,
-    first_seed: int,
-    progress: Progress,
-) -> tuple[PackedTensor, ...]:
-    """Count zeros of the tensors that replays can pack.
-
-    None are counted if that would write more than ``most_bytes`` to storage. If counting fails,
-    what was watched is worth keeping: the reason is reported.
-    """
-    from networks.training.packing import packable
-    from replay.lowering.zeros import counting
-    from replay.running.opening import open_replay
-    from replay.runs import written_bytes_a_step
-
-    tensors, storage = tuple(packable(way.step)), description.storage
-    if not tensors or storage is None or not (description.packs and profile.storage):
-        return ()
-    progress(f"counting zeros of {len(tensors)} tensors in {RUNS} runs")
-    build = measured_build(profile)
-    opened = open_replay(
-        description,
-        way.step.distinct_specs,
-        lambda workspace_bytes: [
-            counting(way.plan(workspace_bytes), way.step, tensors, storage.page_bytes)
-        ],
-        progress,
-        kernels_sha256=build.kernels_sha256,
-        matmul=build.matmul,
-    )
-    try:
-        with opened as session:
-            plan = session.plans[0]
-            if RUNS * STEPS_A_RUN * written_bytes_a_step(plan, description) > most_bytes:
-                progress("zeros were not counted: steps would write too much to the storage")
-                return ()
-            # Zeros do not depend on what else the board did: every step counts.
-            runs = [
-                run_watched(session, 0, way.step, STEPS_A_RUN, first_seed + k, way.time_s).steps
-                for k in range(RUNS)
-            ]
-            return tuple(packed_tensors(plan, runs))
-    except (BuildFailed, MeasurementInvalid, RequestRefused) as refusal:
-        progress(f"zeros were not counted: {refusal}")
-        return ()
 
 
 def run_watched(

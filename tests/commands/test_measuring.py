@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ PART, WHOLE = made_up_profile([RELU]), made_up_profile([RELU, ADD])
 @pytest.fixture
 def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command; the operations of networks are measured at once."""
-    monkeypatch.setattr("profiler.run.run.profile_device", lambda *_: PART)
+    for room in ("profiler.run.run", "replay.costs.measuring"):
+        monkeypatch.setattr(f"{room}.profile_device", lambda *_, **__: PART)
     device = ("--device", "local", "--results", str(tmp_path))
     return lambda *words: cli.main(["profile", *device, *words])
 
@@ -49,12 +51,12 @@ def test_the_steps_of_all_networks_share_the_bytes_that_may_be_written(
 ) -> None:
     shares: list[int] = []
 
-    def watch_step(*_: Any, storage_budget_bytes: int, **__: Any) -> StepCosts:
+    def of(*_: Any, storage_budget_bytes: int, **__: Any) -> None:
         shares.append(storage_budget_bytes)
         raise InputError("nothing was watched")
 
-    monkeypatch.setattr("replay.costs.measuring.watch_step", watch_step)
-    words = ("--model", "linear", "--model", "dscnn", "--storage-budget-mib", "64")
+    monkeypatch.setattr("replay.costs.watch.Watch.of", of)
+    words = ("--model", "linear", "--model", "dscnn", "--storage-budget-mib", "64", "--blocks", "1")
     assert profile(*words) == 0
     assert len(shares) == 2
     assert "write at most 64.00 MiB more" in capsys.readouterr().err
@@ -84,30 +86,85 @@ def test_a_whole_profile_is_not_replaced_by_a_part_of_the_next_one(
     assert read_yaml(out, DeviceProfile) == PART
 
 
-def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
-    profile: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
+@dataclass
+class Watched:
+    """Stand-in for a watch, which writes down when its sittings are run."""
 
-    def watch_some(*_: Any, share: float, **__: Any) -> None:
-        done.append(f"sittings up to {share:.2f}")
+    done: list[str]
 
-    def watch_step(*_: Any, **__: Any) -> StepCosts:
-        done.append("all sittings")
+    def sittings(self, share: float, *_: Any) -> None:
+        self.done.append(f"sittings up to {share:.2f}")
+
+    def costs(self, *_: Any) -> StepCosts:
+        self.done.append("all sittings")
         return watched("linear")
 
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is measured, in this order; watches are begun once."""
+    found: list[str] = []
+
+    def of(*_: Any, **__: Any) -> Watched:
+        found.append("schedules to watch")
+        return Watched(found)
+
+    monkeypatch.setattr("replay.costs.watch.Watch.of", of)
+    return found
+
+
+FIRST, SECOND = "sittings up to 0.33", "sittings up to 0.67"
+
+
+def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
+    profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def measure(_: Any, first: DeviceProfile, __: Any, halfway: Callable[[], None]) -> Any:
         done.append("half of the shapes")
         halfway()
         done.append("all shapes")
         return first.changed(operations=WHOLE.operations)
 
-    monkeypatch.setattr("replay.costs.measuring.watch_some", watch_some)
-    monkeypatch.setattr("replay.costs.measuring.watch_step", watch_step)
     monkeypatch.setattr("replay.costs.general.Sweep.measure", measure)
     assert profile("--model", "linear", "--general", "1") == 0
-    first, second = "sittings up to 0.33", "sittings up to 0.67"
-    assert done == [first, "half of the shapes", second, "all shapes", "all sittings"]
+    watch, *order = done
+    assert watch == "schedules to watch"
+    assert order == [FIRST, "half of the shapes", SECOND, "all shapes", "all sittings"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "order"),
+    [
+        (1, ["1 block"]),
+        (2, ["1 block", "sittings up to 0.50", "2 blocks"]),
+        (5, ["1 block", FIRST, "3 blocks", SECOND, "5 blocks"]),
+    ],
+)
+def test_sittings_of_a_step_are_between_the_blocks_of_a_profile(
+    blocks: int, order: list[str], profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
+        done.append(f"{blocks_now} block{'s' if blocks_now > 1 else ''}")
+        return PART
+
+    monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
+    assert profile("--model", "linear", "--blocks", str(blocks)) == 0
+    assert [each for each in done if each != "schedules to watch"] == [*order, "all sittings"]
+    assert done.count("schedules to watch") == 1
+
+
+def test_a_microcontroller_runs_all_sittings_after_the_blocks(
+    profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has room for one program, which would have to be flashed again for each."""
+
+    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
+        done.append(f"{blocks_now} blocks")
+        return PART
+
+    monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
+    assert profile("--device", "emulated-m3-sd", "--model", "digits") == 0
+    assert done == ["5 blocks", "schedules to watch", "all sittings"]
 
 
 # --- check ----------------------------------------------------------------------------------------

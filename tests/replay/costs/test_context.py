@@ -27,12 +27,13 @@ from devices.replay import Counters, MeasuredStep, Span
 from networks.models import build_model
 from replay.costs.context import (
     FEWEST_SITTINGS,
-    WatchedSitting,
     counting_steps,
     step_costs,
     with_step_costs,
     without_step_costs,
 )
+from replay.costs.power import MeteredStep, MeteredSteps, Work
+from replay.costs.sittings import WatchedSitting
 from replay.costs.transfers import processor_share
 from replay.expectation import expected_step
 from replay.running.measured import ReplayRecord
@@ -61,9 +62,21 @@ def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
     return MeasuredStep(math.fsum(times_s), energy_j, spans)
 
 
-def sitting(op_s: dict[str, float], power_factor: float | None = None) -> WatchedSitting:
-    record = Sitting(schedule="chain", steps=10, measured=WHEN, power_factor=power_factor)
-    return WatchedSitting(record=record, op_s=op_s)
+def sitting(op_s: dict[str, float], metered: MeteredSteps | None = None) -> WatchedSitting:
+    """A sitting whose steps no meter measured, or one with the ``metered`` steps."""
+    return WatchedSitting(
+        schedule="chain", steps=10, measured=WHEN, op_s=op_s, metered=metered or MeteredSteps()
+    )
+
+
+def drawing(profile: DeviceProfile, factor: float) -> MeteredSteps:
+    """A step of the first operation, which draws ``factor`` times as much power as by itself."""
+    operation = profile.operations[0]
+    alone_j = operation.cold.energy_j
+    assert alone_j is not None
+    time_s = operation.cold.time_s.median
+    step = MeteredStep(time_s=time_s, energy_j=factor * alone_j.median, spans=((0.0, time_s),))
+    return MeteredSteps(work=(Work(operation=operation.op),), steps=(step,))
 
 
 def costs_of(
@@ -103,7 +116,7 @@ def test_the_executions_of_an_op_add_up_to_their_time_in_a_step(
     found = WatchedSitting.of(plan("f", "g", "f"), steps, PAGED, made_up_profile([RELU]), "chain")
     assert 2 * found.op_s["f"] == pytest.approx(float(np.median([a + c for a, _, c in times])))
     assert found.op_s["g"] == pytest.approx(float(np.median([b for _, b, _ in times])))
-    assert found.record.steps == len(times)
+    assert found.steps == len(times)
 
 
 def record(steps: Sequence[MeasuredStep], elapsed_s: Sequence[float]) -> ReplayRecord:
@@ -154,16 +167,14 @@ def test_transfers_are_compared_with_their_law() -> None:
     sittings = [
         WatchedSitting.of(paging, steps, PAGED, profile, "chain") for _ in range(FEWEST_SITTINGS)
     ]
-    ((alone_s, in_step_s),) = sittings[0].record.page_out
+    first = sittings[0].beside(profile)
+    ((alone_s, in_step_s),) = first.page_out
     assert in_step_s == pytest.approx(1.5 * alone_s)
     corrected = with_step_costs(profile, step_costs(profile, NETWORK, {}, sittings)).storage
     assert corrected is not None
     assert corrected.write_cost(8192)[0] == pytest.approx(1.5 * out_s)
     assert corrected.read_cost(8192)[0] == pytest.approx(1.1 * in_s)
-    again = WatchedSitting.of(
-        paging, steps, PAGED, profile.changed(storage=corrected), "chain"
-    ).record
-    assert again == sittings[0].record.model_copy(update={"measured": again.measured})
+    assert sittings[0].beside(profile.changed(storage=corrected)) == first
 
 
 def transferring(*sittings: tuple[float | None, float]) -> list[Sitting]:
@@ -225,7 +236,7 @@ def test_a_sitting_knows_the_processors_time_for_the_transfers_of_a_step() -> No
 
     def processor_s(of: ExecutionPlan, totals: Counters | None) -> float | None:
         found = WatchedSitting.of(of, steps, PAGED, profile, "chain", counters=totals)
-        return found.record.transfers_processor_s
+        return found.transfers_processor_s
 
     assert processor_s(paging, counters) == pytest.approx(2e-6)
     assert processor_s(paging, None) is None
@@ -268,9 +279,7 @@ def test_the_interval_of_transfers_holds_single_ones() -> None:
         measured=WHEN,
         page_in=tuple((1.0 / factor, 1.2) for factor in factors),
     )
-    costs = step_costs(
-        made_up_profile([RELU]), NETWORK, {}, [WatchedSitting(record=own, op_s={})] * 3
-    )
+    costs = StepCosts(network=NETWORK, sittings=(own,) * 3, correlation=0.0, places=())
     storage = with_step_costs(made_up_profile([RELU]), costs).storage
     assert storage is not None
     assert storage.write.in_steps is None
@@ -288,9 +297,10 @@ def watched_writes(
     assert profile.storage is not None
     fixed_s = profile.storage.write.fixed_s
     alone_s = [profile.storage.write_cost(size)[0] for size in sizes]
-    pairs = tuple((alone, in_step_s(fixed_s, alone - fixed_s)) for alone in alone_s)
-    own = Sitting(schedule="chain", steps=3, measured=WHEN, page_out=pairs)
-    costs = step_costs(profile, NETWORK, {}, [WatchedSitting(record=own, op_s={})] * 3)
+    found_s = [in_step_s(fixed_s, alone - fixed_s) for alone in alone_s]
+    pairs = tuple(zip(sizes, found_s, strict=True))
+    own = WatchedSitting(schedule="chain", steps=3, measured=WHEN, op_s={}, page_out=pairs)
+    costs = step_costs(profile, NETWORK, {}, [own] * 3)
     storage = with_step_costs(profile, costs).storage
     assert storage is not None
     return storage
@@ -341,7 +351,7 @@ def test_a_rare_slow_transfer_is_not_left_out_and_a_disturbed_step_is() -> None:
     )
     usual = [measured(*(2e-3 if n == slow else 1e-3 for n in range(4))) for slow in range(4)]
     steps = [*usual, *usual[:3], measured(1e-3, 1e-3, 1.0, 1e-3)]
-    found = WatchedSitting.of(paging, steps, PAGED, profile, "chain").record
+    found = WatchedSitting.of(paging, steps, PAGED, profile, "chain")
     assert sum(in_step_s for _, in_step_s in found.page_out) == pytest.approx(5e-3)
 
 
@@ -419,7 +429,10 @@ def test_an_estimated_energy_is_nominal_power_times_time() -> None:
 def test_a_measured_energy_is_the_operations_power_scaled_to_the_steps() -> None:
     profile = made_up_profile([RELU, ADD], "measured")
     sittings = [
-        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 1e-6 * n}, 0.8 + 0.02 * (n % 3 - 1))
+        sitting(
+            {"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 1e-6 * n},
+            drawing(profile, 0.8 + 0.02 * (n % 3 - 1)),
+        )
         for n in range(6)
     ]
     keys = {"f": RELU.key, "g": ADD.key}
@@ -439,7 +452,7 @@ def test_the_power_of_a_step_differs_from_sitting_to_sitting() -> None:
     held = []
     for seed in range(200):
         factors = np.exp(0.1 * np.random.default_rng(seed).standard_normal(7))
-        sittings = [sitting({"f": 1e-3}, float(factor)) for factor in factors[:6]]
+        sittings = [sitting({"f": 1e-3}, drawing(profile, float(factor))) for factor in factors[:6]]
         (place,) = step_costs(profile, NETWORK, {"f": RELU.key}, sittings).places
         assert place.energy_j is not None
         alone = profile.operations[0].cold
@@ -471,7 +484,10 @@ def test_the_energy_of_a_step_holds_where_its_power_differs_between_sittings(com
         apart = math.sqrt(1 - common) * rng.standard_normal((10, len(names)))
         shares = np.exp(0.02 * (math.sqrt(common) * rng.standard_normal((10, 1)) + apart))
         sittings = [
-            sitting(dict(zip(names, (base_s * share).tolist(), strict=True)), float(factor))
+            sitting(
+                dict(zip(names, (base_s * share).tolist(), strict=True)),
+                drawing(board, float(factor)),
+            )
             for share, factor in zip(shares[:9], factors[:9], strict=True)
         ]
         costs = step_costs(board, network, step.cost_keys, sittings)
@@ -495,12 +511,15 @@ def exactly(operation: OperationCost) -> OperationCost:
 
 def test_errors_of_own_powers_are_not_common_to_ops() -> None:
     """With the same errors of seconds and of the factor, wider powers of ops correlate less."""
-    sittings = [
-        sitting({"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 2e-6 * n}, 0.8 + 0.01 * (n % 3 - 1))
-        for n in range(6)
-    ]
     keys = {"f": RELU.key, "g": ADD.key}
     board = made_up_profile([RELU, ADD], "measured")
+    sittings = [
+        sitting(
+            {"f": 1e-3 + 1e-6 * n, "g": 2e-3 - 2e-6 * n},
+            drawing(board, 0.8 + 0.01 * (n % 3 - 1)),
+        )
+        for n in range(6)
+    ]
     exact = board.changed(operations=[exactly(operation) for operation in board.operations])
     unsure = step_costs(board, NETWORK, keys, sittings).energy_correlation
     sure = step_costs(exact, NETWORK, keys, sittings).energy_correlation
@@ -518,7 +537,7 @@ def test_joules_without_a_factor_of_the_sittings_correlate_as_seconds_do() -> No
 def test_earlier_sittings_keep_their_power() -> None:
     profile = made_up_profile([RELU], "measured")
     keys = {"f": RELU.key}
-    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3}, 1.5)] * 5)
+    first = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3}, drawing(profile, 1.5))] * 5)
     found = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})], before=first)
     assert found.power == "scaled to the steps"
     assert found.places[0].energy_j == first.places[0].energy_j

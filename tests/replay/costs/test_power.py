@@ -13,7 +13,7 @@ from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import Cost, DeviceProfile, Interval, OperationCost
 from devices.replay import MeasuredStep, Span
-from replay.costs.power import power_factors, power_in_context
+from replay.costs.power import MeteredSteps, power_in_context
 from tests.support.graphs.profiles import made_up_profile
 
 SPECS = tuple(OpSpec.of("relu.forward", elements=64 << number) for number in range(4))
@@ -62,7 +62,9 @@ def test_powers_that_all_change_alike_are_found(
 ) -> None:
     joules = math.fsum(factor * powers_w[number] * time_s for number, time_s in executed)
     profile, plan = profile_of(powers_w), plan_of(*(compute(SPECS[n]) for n, _ in executed))
-    (found,) = power_factors(plan, [step_of([s for _, s in executed], joules)], profile)
+    (found,) = MeteredSteps.of(plan, [step_of([s for _, s in executed], joules)]).power_factors(
+        profile
+    )
     assert found == pytest.approx(factor)
     for number, operation in enumerate(profile.operations):
         source, power_w = power_in_context(profile, operation.cold, Interval.exact(found))
@@ -78,7 +80,9 @@ def test_what_is_unknown_draws_as_much_as_the_rest(
 ) -> None:
     profile, plan = profile_of([3.0] * 4), plan_of(compute(SPECS[0]), compute(UNKNOWN))
     all_s = known_s + unknown_s + other_s
-    (found,) = power_factors(plan, [step_of([known_s, unknown_s], 6.0 * all_s, other_s)], profile)
+    (found,) = MeteredSteps.of(
+        plan, [step_of([known_s, unknown_s], 6.0 * all_s, other_s)]
+    ).power_factors(profile)
     assert found == pytest.approx(2.0)
 
 
@@ -94,7 +98,7 @@ def test_transfers_have_powers_of_their_own() -> None:
     assert write_j is not None
     assert read_j is not None
     step = step_of([1e-3, 2 * write_s, read_s], 1.5 * (4e-3 + 2 * write_j + read_j))
-    assert power_factors(plan, [step], profile) == pytest.approx((1.5,))
+    assert MeteredSteps.of(plan, [step]).power_factors(profile) == pytest.approx((1.5,))
 
 
 def test_copies_after_the_step_are_no_part_of_it() -> None:
@@ -103,7 +107,7 @@ def test_copies_after_the_step_are_no_part_of_it() -> None:
     plan = replace(plan_of(compute(SPECS[0])), afterwards=(Action(page_out),))
     within = step_of([1e-3], 6e-3)
     step = replace(within, spans=(*within.spans, Span(1e-3, 5e-3)))
-    assert power_factors(plan, [step], profile) == pytest.approx((1.5,))
+    assert MeteredSteps.of(plan, [step]).power_factors(profile) == pytest.approx((1.5,))
 
 
 def test_a_transfer_beside_an_operation_adds_to_its_energy() -> None:
@@ -113,14 +117,19 @@ def test_a_transfer_beside_an_operation_adds_to_its_energy() -> None:
     assert read_j is not None
     plan = plan_of(PageIn("a", ArenaRange(0, 8192), slot=0, asynchronous=True), compute(SPECS[0]))
     step = MeasuredStep(read_s, read_j + 4.0 * read_s, (Span(0.0, read_s), Span(0.0, read_s)))
-    assert power_factors(plan, [step], profile) == pytest.approx((1.0,))
+    assert MeteredSteps.of(plan, [step]).power_factors(profile) == pytest.approx((1.0,))
 
 
 def test_steps_without_an_energy_have_no_factor() -> None:
     plan, profile = plan_of(compute(SPECS[0])), profile_of([3.0] * 4)
     without = MeasuredStep(1e-3, None, (Span(0.0, 1e-3),))
-    assert power_factors(plan, [without, step_of([1e-3], 3e-3)], profile) == pytest.approx((1.0,))
-    assert power_factors(plan_of(compute(UNKNOWN)), [step_of([1e-3], 3e-3)], profile) == ()
+    assert MeteredSteps.of(plan, [without, step_of([1e-3], 3e-3)]).power_factors(
+        profile
+    ) == pytest.approx((1.0,))
+    assert (
+        MeteredSteps.of(plan_of(compute(UNKNOWN)), [step_of([1e-3], 3e-3)]).power_factors(profile)
+        == ()
+    )
 
 
 @settings(derandomize=True)

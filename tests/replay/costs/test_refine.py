@@ -46,12 +46,7 @@ from networks.training import TrainingStep
 from networks.training.codecs import specs_in_all_forms
 from networks.training.initial import initial_values
 from profiler.statistics import later_intervals
-from replay.costs.context import (
-    FEWEST_SITTINGS,
-    WatchedSitting,
-    step_costs,
-    with_step_costs,
-)
+from replay.costs.context import FEWEST_SITTINGS, step_costs, with_step_costs
 from replay.costs.measure_again import measure_again
 from replay.costs.refine import (
     FEWEST_STEPS,
@@ -62,6 +57,7 @@ from replay.costs.refine import (
     refinable,
     refine_profile,
 )
+from replay.costs.sittings import WatchedSitting
 from replay.directory import StoredRun
 from replay.expectation import expected_step
 from replay.lowering.lowering import lower
@@ -438,7 +434,9 @@ def test_operations_that_were_measured_but_not_watched_can_be_refined() -> None:
     isolated = made_up_profile(list(specs_in_all_forms(step)))
     cold_s = {each.op: each.cold.time_s.median for each in isolated.operations}
     watched = WatchedSitting(
-        record=Sitting(schedule="unscheduled", steps=3, measured=PROVENANCE.measured),
+        schedule="unscheduled",
+        steps=3,
+        measured=PROVENANCE.measured,
         op_s={op: 0.7 * cold_s[key] for op, key in step.cost_keys.items()},
     )
     network = profiled_network("digits", step)

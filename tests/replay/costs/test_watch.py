@@ -15,9 +15,9 @@ import pytest
 from devices.description import load_description
 from devices.documents.document import read_yaml
 from devices.operation import OpSpec
-from devices.profile import DeviceProfile
+from devices.profile import DeviceProfile, OperationCost
 from profiler.run.trials import RunDirectory
-from replay.costs.watch import watch_some, watch_step
+from replay.costs.watch import Watch
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.progress import ignore
 
@@ -57,29 +57,42 @@ def killed_after(sittings: int, words: list[str], results: Path) -> dict[Path, b
 
 def measured(files: Mapping[Path, bytes]) -> list[str]:
     """When the sittings were measured."""
-    return sorted(json.loads(content)["record"]["measured"] for content in files.values())
+    return sorted(json.loads(content)["measured"] for content in files.values())
 
 
-PROFILE = ("profile", "--model", "digits", "--batch", "2", "--blocks", "1", "--no-storage")
+WATCHED = ("profile", "--model", "digits", "--batch", "2", "--no-storage")
+PROFILE = (*WATCHED, "--blocks", "1")
 
 
-def test_a_killed_watch_goes_on_with_the_missing_sittings(tmp_path: Path) -> None:
-    words = command(*PROFILE, results=tmp_path)
+def trials(run: RunDirectory) -> dict[str, int]:
+    """Names of the files of trials, and when they were written."""
+    return {file.name: file.stat().st_mtime_ns for file in run.path.glob("block-*")}
+
+
+def test_a_killed_profile_goes_on_with_the_missing_sittings(tmp_path: Path) -> None:
+    """Its first sittings are between the two blocks in which operations are measured."""
+    words = command(*WATCHED, "--blocks", "2", results=tmp_path)
     before = killed_after(2, words, tmp_path)
     (run,) = map(RunDirectory, (tmp_path / "runs").iterdir())
     assert not run.is_finished
 
-    trials = {file: file.stat().st_mtime_ns for file in run.path.glob("block-*")}
+    first = trials(run)
+    assert {name.partition(".")[0] for name in first} == {"block-00"}
     subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
     assert list((tmp_path / "runs").iterdir()) == [run.path]
     assert run.is_finished
-    assert trials == {file: file.stat().st_mtime_ns for file in run.path.glob("block-*")}
+    assert first.items() < trials(run).items()
+    assert {name.partition(".")[0] for name in trials(run)} == {"block-00", "block-01"}
     after = {run.watching / file.name: content for file, content in kept(tmp_path).items()}
     assert len(after) > len(before)
     assert before.items() <= after.items()
     (costs,) = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile).step_costs
     assert sorted(sitting.measured for sitting in costs.sittings) == measured(after)
 
+
+def test_a_killed_check_goes_on_with_the_missing_sittings(tmp_path: Path) -> None:
+    words = command(*PROFILE, results=tmp_path)
+    subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
     words = command("check", "--blocks", "1", results=tmp_path)
     before = killed_after(2, words, tmp_path)
     (checked,) = map(RunDirectory, {file.parent.parent for file in before})
@@ -95,8 +108,13 @@ def test_a_killed_watch_goes_on_with_the_missing_sittings(tmp_path: Path) -> Non
     assert any(kind.startswith("in place: ") for kind in json.loads(report.read_text())["kinds"])
 
 
+def slowed(operation: OperationCost) -> OperationCost:
+    cold = operation.cold.model_copy(update={"time_s": operation.cold.time_s.scaled(1.01)})
+    return operation.model_copy(update={"cold": cold})
+
+
 def test_a_watch_has_the_sittings_that_were_run_ahead(tmp_path: Path) -> None:
-    """Also after the profile has got costs of other operations."""
+    """Also those of an interrupted profile, whose costs were others then."""
     words = command(*PROFILE, "--no-additivity", results=tmp_path)
     subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
     profile = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile)
@@ -105,15 +123,17 @@ def test_a_watch_has_the_sittings_that_were_run_ahead(tmp_path: Path) -> None:
     where: dict[str, Any] = {"storage_budget_bytes": 0, "directory": tmp_path}
     board = load_description("local")
     for share in (0.3, 0.6, 0.6):
-        watch_some(board, network, profile, ignore, share=share, **where)
+        watch = Watch.of(board, network, profile, ignore, **where)
+        watch.sittings(share, profile, ignore)
         files.append({file: file.read_bytes() for file in tmp_path.glob("*.json")})
     third, two_thirds, again = files
     assert third
     assert third.items() < two_thirds.items()
     assert again == two_thirds
     others = made_up_profile([OpSpec.of("relu.forward", elements=77)]).operations
-    more = profile.changed(operations=(*profile.operations, *others))
-    costs = watch_step(board, network, more, ignore, **where)
+    slower = (slowed(operation) for operation in profile.operations)
+    more = profile.changed(operations=(*slower, *others))
+    costs = Watch.of(board, network, more, ignore, **where).costs(more, ignore)
     after = {file: file.read_bytes() for file in tmp_path.glob("*.json")}
     assert two_thirds.items() < after.items()
     assert sorted(sitting.measured for sitting in costs.sittings) == measured(after)

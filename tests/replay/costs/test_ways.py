@@ -9,11 +9,10 @@ import pytest
 
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.profile import ProfiledNetwork, Sitting
+from devices.profile import ProfiledNetwork
 from devices.published import load_published
 from networks.models import build_model, step_of
-from replay.costs.context import WatchedSitting
-from replay.costs.kept_sittings import KeptSittings
+from replay.costs.sittings import KeptSittings, WatchedSitting
 from replay.costs.watch import watch_step
 from replay.costs.ways import Way, ways_that_page, ways_to_run
 from replay.lowering.checks import ArenaTooTight
@@ -37,9 +36,10 @@ def test_schedules_that_page_in_the_same_ram_keep_their_own_sittings(tmp_path: P
     budget = SCHEDULE.budget.model_copy(update={"rematerialization": False})
     first, second = way(SCHEDULE), way(SCHEDULE.model_copy(update={"budget": budget}))
     profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
-    kept = KeptSittings.of(tmp_path, NETWORK, profile, "")
-    record = Sitting(schedule=first.words, steps=3, measured="2026-01-31T12:00:00+00:00")
-    kept.keep(first.words, 0, WatchedSitting(record=record, op_s={"conv": 1.0}))
+    kept = KeptSittings.of(tmp_path, NETWORK, profile, 1)
+    when = "2026-01-31T12:00:00+00:00"
+    own = WatchedSitting(schedule=first.words, steps=3, measured=when, op_s={"conv": 1.0})
+    kept.keep(first.words, 0, own)
     assert kept.find(first.words, 0) is not None
     assert kept.find(second.words, 0) is None
 

@@ -1,0 +1,196 @@
+"""Sittings of watched steps: what each measured, and the files that keep it.
+
+A sitting says nothing of costs by themselves, so that those that were measured while these were not
+yet known are held against them later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from devices.documents.document import StrictModel, dump_json, read_json, write_atomically
+from devices.plan import Compute, ExecutionPlan, PageIn, PageOut, RowsIn
+from devices.profile import DeviceProfile, ProfiledNetwork, Sitting
+from devices.quantities import Count, NonNegative
+from devices.replay import Counters, MeasuredStep
+from replay.costs.power import MeteredSteps
+from replay.costs.transfers import by_themselves, middle_steps, without_transfers_beside
+from solver.problem.graph import CostedGraph
+
+# Hexadecimal digits of the key of kept sittings.
+_DIGITS = 8
+# What a sitting's file holds; those of other numbers are measured again.
+_FORMAT = 5
+
+
+class WatchedSitting(StrictModel):
+    """What one sitting measured.
+
+    Attributes:
+        schedule: words for the schedule.
+        steps: watched steps that count.
+        measured: when the sitting ended.
+        op_s: seconds of one execution of each op.
+        page_in: bytes of each page-in, and its seconds in a step. Transfers of packed tensors are
+            left out, since they also pack.
+        page_out: the same of each page-out.
+        transfers_processor_s: as in :class:`~devices.profile.Sitting`.
+        only_transfers: the times of its ops do not count.
+        metered: the steps that a meter measured.
+    """
+
+    schedule: str
+    steps: Count
+    measured: str
+    op_s: Mapping[str, NonNegative]
+    page_in: tuple[tuple[Count, NonNegative], ...] = ()
+    page_out: tuple[tuple[Count, NonNegative], ...] = ()
+    transfers_processor_s: NonNegative | None = None
+    only_transfers: bool = False
+    metered: MeteredSteps = MeteredSteps()
+
+    @classmethod
+    def of(
+        cls,
+        plan: ExecutionPlan,
+        steps: Sequence[MeasuredStep],
+        graph: CostedGraph,
+        profile: DeviceProfile,
+        schedule: str,
+        *,
+        counters: Counters | None = None,
+        only_transfers: bool = False,
+    ) -> WatchedSitting:
+        """The sitting of watched steps of a plan.
+
+        Args:
+            plan: the plan that was run.
+            steps: undisturbed watched steps, at least one.
+            graph: the graph of the schedule, with the tensors' sizes.
+            profile: for how much of its time a transfer that runs beside an op needs the processor.
+            schedule: words for the schedule.
+            counters: totals of the run that the steps are of, if they are known.
+            only_transfers: the times of its ops do not count.
+        """
+        executions: dict[str, list[int]] = {}
+        for index, action in enumerate(plan.actions):
+            if isinstance(action.does, Compute):
+                executions.setdefault(action.does.op, []).append(index)
+
+        working_s = graph.processor_time_s
+        if profile.storage is not None:  # the graph's transfers may run alone
+            working_s = profile.storage.processor_time_s
+        undelayed = [without_transfers_beside(plan, step, working_s) for step in steps]
+
+        def in_a_step(own: Sequence[int]) -> float:
+            return statistics.median(
+                math.fsum(step.spans[index].time_s for index in own) for step in undelayed
+            )
+
+        middle = middle_steps(plan, steps)
+
+        def transfers(kind: type[PageIn | PageOut]) -> tuple[tuple[int, float], ...]:
+            return tuple(
+                (
+                    graph.tensor[action.does.tensor].bytes,
+                    statistics.fmean(step.spans[index].time_s for step in middle),
+                )
+                for index, action in enumerate(plan.actions)
+                if isinstance(action.does, kind)
+                and action.schedule_index is not None
+                and graph.tensor[action.does.tensor].packed_bytes is None
+            )
+
+        return cls(
+            schedule=schedule,
+            steps=len(steps),
+            measured=datetime.now(UTC).isoformat(timespec="seconds"),
+            op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
+            page_in=transfers(PageIn),
+            page_out=transfers(PageOut),
+            transfers_processor_s=_transfers_processor_s(plan, counters),
+            only_transfers=only_transfers,
+            metered=MeteredSteps.of(plan, steps),
+        )
+
+    def beside(self, profile: DeviceProfile) -> Sitting:
+        """The sitting beside the costs of transfers and the powers by themselves of a profile."""
+        storage = by_themselves(profile.storage)
+        page_in: tuple[tuple[float, float], ...] = ()
+        page_out = page_in
+        if storage is not None:
+            page_in = tuple((storage.read_cost(size)[0], own_s) for size, own_s in self.page_in)
+            page_out = tuple((storage.write_cost(size)[0], own_s) for size, own_s in self.page_out)
+        factors = self.metered.power_factors(profile)
+        return Sitting(
+            schedule=self.schedule,
+            steps=self.steps,
+            measured=self.measured,
+            page_in=page_in,
+            page_out=page_out,
+            transfers_processor_s=self.transfers_processor_s,
+            only_transfers=self.only_transfers,
+            power_factor=statistics.median(factors) if factors else None,
+        )
+
+
+def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:
+    """The processor's seconds for the transfers of a step, if all are of whole tensors."""
+    kinds = {type(action.does) for action in plan.actions}
+    if counters is None or RowsIn in kinds or not kinds & {PageIn, PageOut}:
+        return None
+    return counters.transfer_ns * 1e-9 / counters.steps
+
+
+@dataclass(frozen=True)
+class KeptSittings:
+    """Sittings of one network that are kept in a directory.
+
+    Each is a file of its own, written as a whole when the sitting is over.
+
+    Attributes:
+        directory: the directory, which exists.
+        key: digits that stand for the network, the program that ran its steps, and their seeds.
+    """
+
+    directory: Path
+    key: str
+
+    @classmethod
+    def of(
+        cls, directory: Path, network: ProfiledNetwork, profile: DeviceProfile, first_seed: int
+    ) -> KeptSittings:
+        """The sittings of a network in a directory.
+
+        Args:
+            directory: the directory.
+            network: the network whose step is watched.
+            profile: names the kernels; sittings with others do not count.
+            first_seed: that of the watch.
+        """
+        question = f"{_FORMAT}\n{network.model_dump_json()}\n{profile.build}\n{first_seed}"
+        return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
+
+    def find(self, way: str, number: int) -> WatchedSitting | None:
+        """A finished sitting; None if there is none.
+
+        Raises:
+            DocumentError: its file is damaged.
+        """
+        file = self._file(way, number)
+        return read_json(file, WatchedSitting) if file.exists() else None
+
+    def keep(self, way: str, number: int, sitting: WatchedSitting) -> None:
+        """Write a finished sitting."""
+        write_atomically(self._file(way, number), dump_json(sitting))
+
+    def _file(self, way: str, number: int) -> Path:
+        words = re.sub(r"\W+", "-", way)
+        return self.directory / f"{self.key}.{words}.{number}.json"
