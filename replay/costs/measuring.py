@@ -52,7 +52,7 @@ def profile_network(
 ) -> DeviceProfile:
     """Measure what the training step of a network costs on a board.
 
-    Every operation is measured by itself, then the step is watched, for the cost of each op in its
+    Every operation is measured by itself, and the step is watched, for the cost of each op in its
     place. After an interruption, the same call continues from the finished trials and sittings in
     ``runs``.
 
@@ -112,7 +112,7 @@ def measure_networks(
     options: ProfileOptions = _OPTIONS,
     progress: Callable[[str], None] = lambda _activity: None,
 ) -> DeviceProfile:
-    """Measure operations by themselves, then watch the training step of each network.
+    """Measure operations by themselves, and watch the training step of each network.
 
     After an interruption, the same call continues from the finished trials and sittings.
 
@@ -154,11 +154,11 @@ class Watching:
     """Watches of the training steps of all networks of a profile.
 
     Attributes:
-        description: the board.
-        networks: the networks, as the profile states them.
-        storage_budget_bytes: most bytes that may be written to storage, by all networks together,
+        description: The board.
+        networks: The networks, as the profile states them.
+        storage_budget_bytes: Most bytes that may be written to storage, by all networks together,
             of which each has an equal share.
-        directory: where finished sittings are kept and found.
+        directory: Where finished sittings are kept and found.
     """
 
     description: DeviceDescription
@@ -173,9 +173,9 @@ class Watching:
         What cannot be watched is left to :meth:`finished`, which says why.
 
         Args:
-            profile: costs of the operations by themselves that are known by now.
-            share: share of the sittings of each schedule that are finished afterwards.
-            progress: called with one line for each activity.
+            profile: Costs of the operations by themselves that are known by now.
+            share: Share of the sittings of each schedule that are finished afterwards.
+            progress: Called with one line for each activity.
         """
         for network in self.networks:
             with suppress(*_NOT_WATCHED):
@@ -187,8 +187,8 @@ class Watching:
         A step that cannot be watched is no reason to lose the profile: a note says why.
 
         Args:
-            profile: costs of the operations by themselves, all of them.
-            progress: called with one line for each activity.
+            profile: Costs of the operations by themselves, all of them.
+            progress: Called with one line for each activity.
         """
         for network in self.networks:
             try:
@@ -229,18 +229,18 @@ def measure_and_watch(
     :meth:`Watching.finished`.
 
     Args:
-        watching: the board, the networks and their watches.
-        specs: the operations.
-        plan: the step of the additivity check; None for none.
-        options: how to measure.
-        directory: directory of the raw trials.
-        on_progress: called with every progress event.
+        watching: The board, the networks and their watches.
+        specs: The operations.
+        plan: The step of the additivity check; None for none.
+        options: How to measure.
+        directory: Directory of the raw trials.
+        on_progress: Called with every progress event.
 
     Returns:
         Costs of the operations by themselves.
 
     Raises:
-        JoulewrightError: the board cannot be measured.
+        JoulewrightError: The board cannot be measured.
     """
     description, networks = watching.description, watching.networks
     last = ProgressEvent("", 0.0, None)
@@ -255,10 +255,13 @@ def measure_and_watch(
             description, specs, plan, options, directory, show, networks, blocks_now=blocks
         )
 
+    def watch(what: str) -> None:
+        on_progress(replace(last, activity=what))
+
     for blocks, share in _pauses(options.blocks) if description.firmware is None else ():
-        watching.ahead(
-            measure(blocks), share, lambda what: on_progress(replace(last, activity=what))
-        )
+        # Later blocks may have the trials that these lack.
+        with suppress(MeasurementInvalid):
+            watching.ahead(measure(blocks), share, watch)
     return measure(options.blocks)
 
 

@@ -18,6 +18,7 @@ from devices.errors import (
     Infeasible,
     InputError,
     JoulewrightError,
+    MeasurementInvalid,
 )
 from devices.operation import OpSpec
 from devices.profile import Build, Cost, DeviceProfile, Interval, ProfiledNetwork, StepCosts
@@ -151,6 +152,19 @@ def test_sittings_of_a_step_are_between_the_blocks_of_a_profile(
     assert profile("--model", "linear", "--blocks", str(blocks)) == 0
     assert [each for each in done if each != "schedules to watch"] == [*order, "all sittings"]
     assert done.count("schedules to watch") == 1
+
+
+def test_blocks_whose_trials_do_not_suffice_are_followed_by_others(
+    profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
+        if blocks_now == 1:
+            raise MeasurementInvalid("relu.forward has no valid trial")
+        return PART
+
+    monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
+    assert profile("--model", "linear") == 0
+    assert done == ["schedules to watch", SECOND, "all sittings"]
 
 
 def test_a_microcontroller_runs_all_sittings_after_the_blocks(
