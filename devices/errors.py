@@ -110,6 +110,10 @@ class MeasurementInvalid(JoulewrightError):
     exit_code = ExitCode.MEASUREMENT_INVALID
 
 
+class TooFewTrials(MeasurementInvalid):
+    """Operations have too few valid trials for a cost."""
+
+
 class NoScheduleFound(JoulewrightError):
     """No schedule was found in time; there may be one."""
 

@@ -151,7 +151,8 @@ def _unscheduled(record: Record) -> DeviceProfile:
                 for place in costs.places
             )
             sittings = tuple(of_ops[n] for n in chosen)
-            fewer = costs.model_copy(update={"places": places, "sittings": sittings})
+            known = {"places": places, "sittings": sittings, "correlation": 0.0, "packed": ()}
+            fewer = costs.model_copy(update=known)
             keys = {place.op: place.key for place in costs.places}
             only = step_costs(profile, costs.network, keys, (), fewer)
             profile = with_step_costs(profile, only)

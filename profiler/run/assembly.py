@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from devices.description import DeviceDescription
-from devices.errors import MeasurementInvalid
+from devices.errors import TooFewTrials
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import (
@@ -74,8 +74,8 @@ def assemble(run: RunResult) -> DeviceProfile:
     """Assemble the device profile of a finished run.
 
     Raises:
-        MeasurementInvalid: An operation or the whole step has too few valid trials; the message
-            names the first one.
+        TooFewTrials: An operation or the whole step has too few valid trials; the message names the
+            first one.
     """
     left_out: tuple[OpSpec, ...] = ()
     if run.leaves_out_void:
@@ -160,7 +160,7 @@ def _require_valid(run: RunResult) -> None:
     label = lacking[0]
     reasons = {trial.void for trial in run.table.void(label) if trial.void}
     others = f" ({len(lacking) - 1} more windows have too few)" if len(lacking) > 1 else ""
-    raise MeasurementInvalid(
+    raise TooFewTrials(
         f"{run.description.name}: {label}: {len(run.table.valid(label))} valid trials of"
         f" {run.blocks}, {needed} are needed; void because {'; '.join(sorted(reasons))}{others}."
         " Remove the cause (pin the frequency, cool the board, check its power supply, end other"

@@ -109,7 +109,7 @@ def profile_device(
     run_directory: Path,
     on_progress: OnProgress = lambda _event: None,
     networks: Sequence[ProfiledNetwork] = (),
-    blocks_now: int | None = None,
+    blocks: range | None = None,
 ) -> DeviceProfile:
     """Measure what the operations of a training step cost on a board, and what its storage costs.
 
@@ -124,17 +124,17 @@ def profile_device(
         run_directory: Directory of the raw trials, new or from an interrupted run.
         on_progress: Called with every progress event.
         networks: Networks that the operations come from, as recorded in the profile.
-        blocks_now: Number of the first blocks to measure by now. A later call measures the others.
-            None measures all.
+        blocks: Blocks to measure in this call; None for all. The profile is made from these and the
+            earlier ones. It is kept in ``run_directory`` if no later ones are left to another call.
 
     Returns:
         Time and energy of every distinct operation, and of paging to and from storage if that was
             measured.
 
     Raises:
-        JoulewrightError: The board is unreachable, its build fails, too few trials are valid,
-            another process uses ``run_directory``, or the trials in it were measured under other
-            circumstances.
+        TooFewTrials: Too few trials of an operation are valid.
+        JoulewrightError: The board is unreachable, its build fails, another process uses
+            ``run_directory``, or the trials in it were measured under other circumstances.
         DocumentError: A file of trials is damaged.
     """
     with sole_user(run_directory):
@@ -146,7 +146,7 @@ def profile_device(
             RunDirectory(run_directory),
             on_progress,
             networks,
-            options.blocks if blocks_now is None else blocks_now,
+            blocks or range(options.blocks),
         )
 
 
@@ -158,7 +158,7 @@ def _profile(
     directory: RunDirectory,
     on_progress: OnProgress,
     networks: Sequence[ProfiledNetwork],
-    blocks_now: int,
+    blocks: range,
 ) -> DeviceProfile:
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
@@ -182,7 +182,10 @@ def _profile(
             # Common on small boards. The profile notes that additivity was not checked.
             content = replace(content, step_windows=0)
         if options.leave_out:
-            content = replace(content, specs=tuple(s for s in content.specs if fits(s, memory)))
+            chosen = tuple(spec for spec in content.specs if fits(spec, memory))
+            if begun is not None:  # the board may have had more memory then, or less
+                chosen = tuple(spec for spec in content.specs if spec.key in begun.operations)
+            content = replace(content, specs=chosen)
         storage_place = board.storage_place if content.transfers else None
         metadata = directory.claim(
             RunMetadata(
@@ -214,7 +217,7 @@ def _profile(
             table=table,
             on_progress=on_progress,
             blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
-        ).measure(blocks_now)
+        ).measure(blocks)
         source = None if meter is None else meter.energy_source
         record = None if meter is None else meter.record
     profile = assemble(
@@ -227,7 +230,7 @@ def _profile(
             step=step,
             memory=memory,
             table=table,
-            blocks=blocks_now,
+            blocks=blocks.stop,
             seed=options.seed,
             energy_source=source,
             meter=record,
@@ -236,7 +239,7 @@ def _profile(
             leaves_out_void=options.leave_out_void,
         )
     )
-    if blocks_now == options.blocks:
+    if blocks.stop == options.blocks:
         directory.finish(profile)
     return profile
 
@@ -260,9 +263,10 @@ class _Run:
     reboots: int = 0
     fraction: float = 0.0
 
-    def measure(self, blocks_now: int) -> None:
-        """Measure the first ``blocks_now`` blocks."""
-        for block, windows in enumerate(self.blocks[:blocks_now]):
+    def measure(self, blocks: range) -> None:
+        """Measure what is missing of these blocks."""
+        for block in blocks:
+            windows = self.blocks[block]
             harness_runs = 0
             while harness_runs < _HARNESS_RUNS_PER_BLOCK:
                 missing = self._within_budget(self.table.missing(block, windows))
@@ -276,7 +280,7 @@ class _Run:
                     if self.reboots > _MOST_REBOOTS:
                         raise
                     self.board.prepare(self._reporter(block, missing))
-        if blocks_now == len(self.blocks):
+        if blocks.stop == len(self.blocks):
             self.on_progress(ProgressEvent("measured", 1.0, 0.0))
 
     def _reporter(self, block: int, windows: Sequence[Window]) -> Callable[[str], None]:

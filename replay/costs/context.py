@@ -60,7 +60,8 @@ def step_costs(
         profile: costs of transfers by themselves, and of operations, for their power.
         network: the network whose step was watched.
         keys: key of the operation that each op has its cost from.
-        sittings: the sittings; each that counts for ops executed every op.
+        sittings: the sittings; each that counts for ops executed every op. Without any, the costs
+            are those of the sittings ``before``.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
         situations: the situation of each op in the step; else those of ``before`` remain.

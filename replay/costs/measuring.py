@@ -1,20 +1,26 @@
 """Profiles of networks' training steps, measured op by op and as a whole.
 
-A board that keeps several plans runs the sittings of a step between the blocks in which operations
-are measured, as far apart in time as the measurement is long. A microcontroller has room for one
-program, and runs them afterwards.
+A board that keeps several plans runs some sittings of a step between the blocks in which operations
+are measured, and the others afterwards, so that they are as far apart in time as the blocks are. A
+microcontroller has room for one program, and runs all of them afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from devices.description import DeviceDescription
-from devices.errors import BuildFailed, InputError, MeasurementInvalid, RequestRefused
+from devices.errors import (
+    BuildFailed,
+    InputError,
+    JoulewrightError,
+    MeasurementInvalid,
+    RequestRefused,
+    TooFewTrials,
+)
 from devices.profile import DeviceProfile, ProfiledNetwork
 from networks.models import build_model, profiled_network
 from networks.training.codecs import specs_in_all_forms
@@ -165,7 +171,8 @@ class Watching:
     networks: Sequence[ProfiledNetwork]
     storage_budget_bytes: int
     directory: Path
-    _begun: dict[ProfiledNetwork, Watch] = field(default_factory=dict)
+    _begun: dict[ProfiledNetwork, Watch] = field(default_factory=dict, init=False)
+    _failed: set[ProfiledNetwork] = field(default_factory=set, init=False)
 
     def ahead(self, profile: DeviceProfile, share: float, progress: Callable[[str], None]) -> None:
         """Run the first sittings of every network.
@@ -174,12 +181,16 @@ class Watching:
 
         Args:
             profile: Costs of the operations by themselves that are known by now.
-            share: Share of the sittings of each schedule that are finished afterwards.
+            share: Share of the sittings that are finished afterwards.
             progress: Called with one line for each activity.
         """
         for network in self.networks:
-            with suppress(*_NOT_WATCHED):
+            if network in self._failed:
+                continue
+            try:
                 self._watch(network, profile, progress).sittings(share, profile, progress)
+            except JoulewrightError:
+                self._failed.add(network)
 
     def finished(self, profile: DeviceProfile, progress: Callable[[str], None]) -> DeviceProfile:
         """Run the other sittings, and return the profile with the costs of ops in their places.
@@ -225,8 +236,7 @@ def measure_and_watch(
 ) -> DeviceProfile:
     """Measure operations by themselves, with sittings of the networks' steps between the blocks.
 
-    Where the board has room for one program only, it runs no sittings. The rest of them is left to
-    :meth:`Watching.finished`.
+    A microcontroller runs none here. :meth:`Watching.finished` runs what is left.
 
     Args:
         watching: The board, the networks and their watches.
@@ -242,34 +252,35 @@ def measure_and_watch(
     Raises:
         JoulewrightError: The board cannot be measured.
     """
-    description, networks = watching.description, watching.networks
+    description = watching.description
     last = ProgressEvent("", 0.0, None)
 
     def show(event: ProgressEvent) -> None:
         nonlocal last
-        last = event
-        on_progress(event)
+        last = replace(event, fraction=max(last.fraction, event.fraction))
+        on_progress(last)
 
-    def measure(blocks: int) -> DeviceProfile:
+    def measure(blocks: range) -> DeviceProfile:
         return profile_device(
-            description, specs, plan, options, directory, show, networks, blocks_now=blocks
+            description, specs, plan, options, directory, show, watching.networks, blocks
         )
 
-    def watch(what: str) -> None:
-        on_progress(replace(last, activity=what))
+    if description.firmware is not None:
+        return measure(range(options.blocks))
+    *parts, last_part = _parts(options.blocks)
+    for number, part in enumerate(parts, 1):
+        try:
+            profile = measure(part)
+        except TooFewTrials:
+            continue  # later blocks may have what is lacking
+        if options.storage and description.storage is not None and profile.storage is None:
+            continue  # which schedules are watched depends on what transfers cost
+        share = number / (len(parts) + 1)
+        watching.ahead(profile, share, lambda what: show(replace(last, activity=what)))
+    return measure(last_part)
 
-    for blocks, share in _pauses(options.blocks) if description.firmware is None else ():
-        # Later blocks may have the trials that these lack.
-        with suppress(MeasurementInvalid):
-            watching.ahead(measure(blocks), share, watch)
-    return measure(options.blocks)
 
-
-def _pauses(blocks: int) -> list[tuple[int, float]]:
-    """Blocks before each pause, and the share of the sittings that have been run after it.
-
-    The first block, half of the others and the rest are each followed by a third, the last of which
-    needs no pause. Of two blocks, each is followed by a half.
-    """
-    after = sorted({1, (blocks + 1) // 2, blocks})
-    return [(count, number / len(after)) for number, count in enumerate(after[:-1], 1)]
+def _parts(blocks: int) -> list[range]:
+    """The first block, the blocks to the middle one, and the others; fewer parts of few blocks."""
+    ends = sorted({0, 1, (blocks + 1) // 2, blocks})
+    return list(map(range, ends, ends[1:]))

@@ -1,7 +1,7 @@
 """Sittings of watched steps: what each measured, and the files that keep it.
 
-A sitting says nothing of costs by themselves, so that those that were measured while these were not
-yet known are held against them later.
+A sitting can be measured before all costs of operations by themselves are known. It therefore holds
+none of them, and is compared with them later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from devices.documents.document import StrictModel, dump_json, read_json, write_atomically
 from devices.plan import Compute, ExecutionPlan, PageIn, PageOut, RowsIn
-from devices.profile import DeviceProfile, ProfiledNetwork, Sitting
+from devices.profile import Build, DeviceProfile, ProfiledNetwork, Sitting
 from devices.quantities import Count, NonNegative
 from devices.replay import Counters, MeasuredStep
 from replay.costs.power import MeteredSteps
@@ -157,7 +157,7 @@ class KeptSittings:
 
     Attributes:
         directory: the directory, which exists.
-        key: digits that stand for the network, the program that ran its steps, and their seeds.
+        key: digits that stand for the network, the program that ran its steps, and what was asked.
     """
 
     directory: Path
@@ -165,17 +165,17 @@ class KeptSittings:
 
     @classmethod
     def of(
-        cls, directory: Path, network: ProfiledNetwork, profile: DeviceProfile, first_seed: int
+        cls, directory: Path, network: ProfiledNetwork, build: Build | None, asked: Sequence[str]
     ) -> KeptSittings:
         """The sittings of a network in a directory.
 
         Args:
             directory: the directory.
             network: the network whose step is watched.
-            profile: names the kernels; sittings with others do not count.
-            first_seed: that of the watch.
+            build: how the board's programs were built.
+            asked: what else distinguishes one watch from another.
         """
-        question = f"{_FORMAT}\n{network.model_dump_json()}\n{profile.build}\n{first_seed}"
+        question = "\n".join([str(_FORMAT), network.model_dump_json(), str(build), *asked])
         return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
 
     def find(self, way: str, number: int) -> WatchedSitting | None:

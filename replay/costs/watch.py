@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from devices.documents.readable import size
@@ -74,6 +74,8 @@ class Watch:
         kept: where finished sittings are kept and found; None keeps nothing.
         first_seed: seed of the data and initial values of the first sitting.
         counts_zeros: whether zeros are counted too, where tensors may be packed.
+        _disturbed: way and number of sittings of which no step counts. They are not repeated, since
+            that would write more to storage than was allowed.
     """
 
     description: DeviceDescription
@@ -84,6 +86,7 @@ class Watch:
     kept: KeptSittings | None
     first_seed: int
     counts_zeros: bool
+    _disturbed: set[tuple[str, int]] = field(default_factory=set, init=False)
 
     @classmethod
     def of(
@@ -131,7 +134,8 @@ class Watch:
             )
         kept = None
         if directory is not None:
-            kept = KeptSittings.of(directory, network, profile, first_seed)
+            asked = [f"{rounds} {first_seed}", *(way.words for way in ways)]
+            kept = KeptSittings.of(directory, network, profile.build, asked)
         build = measured_build(profile)
         return cls(description, network, build, ways, extent, kept, first_seed, counts_zeros)
 
@@ -163,10 +167,11 @@ class Watch:
     def sittings(
         self, share: float, profile: DeviceProfile, progress: Progress
     ) -> list[WatchedSitting]:
-        """The first sittings of each way, ``share`` of all; those that are kept are not repeated.
+        """The first sittings, ``share`` of all; those that are kept are not repeated.
 
         Args:
-            share: share of the sittings of each way.
+            share: share of the sittings. Where the board has room for several plans, ways take
+                turns; else it is the share of the sittings of each.
             profile: costs that are known by now.
             progress: called with one line for each phase.
 
@@ -175,7 +180,6 @@ class Watch:
             ReplayFailed: a step failed on the board.
             JoulewrightError: opening the board or the meter failed.
         """
-        numbers = range(round(share * self.extent.sittings))
         # A microcontroller has room for one plan.
         has_room = self.description.firmware is None
         groups = [self.ways] if has_room else [[way] for way in self.ways]
@@ -184,7 +188,7 @@ class Watch:
         seed = self.first_seed
         for group in groups:
             try:
-                found += self._of_group(group, numbers, seed, profile, progress)
+                found += self._of_group(group, share, seed, profile, progress)
             except RequestRefused as refusal:
                 refused = refusal  # a plan is too large; others may be smaller
             seed += self.extent.sittings * len(group)
@@ -195,7 +199,7 @@ class Watch:
     def _of_group(
         self,
         ways: Sequence[Way],
-        numbers: Sequence[int],
+        share: float,
         first_seed: int,
         profile: DeviceProfile,
         progress: Progress,
@@ -205,12 +209,13 @@ class Watch:
 
         found: list[WatchedSitting] = []
         missing: list[tuple[int, int]] = []
-        for number, index in itertools.product(numbers, range(len(ways))):
+        turns = list(itertools.product(range(self.extent.sittings), range(len(ways))))
+        for number, index in turns[: round(share * len(turns))]:
             before = None if self.kept is None else self.kept.find(ways[index].words, number)
-            if before is None:
-                missing.append((number, index))
-            else:
+            if before is not None:
                 found.append(before)
+            elif (ways[index].words, number) not in self._disturbed:
+                missing.append((number, index))
         if not missing:
             return found
         opened = open_replay(
@@ -233,6 +238,7 @@ class Watch:
                 record = run_watched(session, index, way.step, steps, seed, way.time_s)
                 steps_run = counting_steps(record)
                 if not steps_run:
+                    self._disturbed.add((way.words, number))
                     continue
                 sitting = WatchedSitting.of(
                     plan,

@@ -19,6 +19,7 @@ from devices.errors import (
     InputError,
     JoulewrightError,
     MeasurementInvalid,
+    TooFewTrials,
 )
 from devices.operation import OpSpec
 from devices.profile import Build, Cost, DeviceProfile, Interval, ProfiledNetwork, StepCosts
@@ -136,16 +137,16 @@ def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
 @pytest.mark.parametrize(
     ("blocks", "order"),
     [
-        (1, ["1 block"]),
-        (2, ["1 block", "sittings up to 0.50", "2 blocks"]),
-        (5, ["1 block", FIRST, "3 blocks", SECOND, "5 blocks"]),
+        (1, ["range(0, 1)"]),
+        (2, ["range(0, 1)", "sittings up to 0.50", "range(1, 2)"]),
+        (5, ["range(0, 1)", FIRST, "range(1, 3)", SECOND, "range(3, 5)"]),
     ],
 )
 def test_sittings_of_a_step_are_between_the_blocks_of_a_profile(
     blocks: int, order: list[str], profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
-        done.append(f"{blocks_now} block{'s' if blocks_now > 1 else ''}")
+    def measure(*arguments: Any) -> DeviceProfile:
+        done.append(str(arguments[-1]))
         return PART
 
     monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
@@ -157,9 +158,9 @@ def test_sittings_of_a_step_are_between_the_blocks_of_a_profile(
 def test_blocks_whose_trials_do_not_suffice_are_followed_by_others(
     profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
-        if blocks_now == 1:
-            raise MeasurementInvalid("relu.forward has no valid trial")
+    def measure(*arguments: Any) -> DeviceProfile:
+        if arguments[-1] == range(1):
+            raise TooFewTrials("relu.forward has no valid trial")
         return PART
 
     monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
@@ -167,18 +168,42 @@ def test_blocks_whose_trials_do_not_suffice_are_followed_by_others(
     assert done == ["schedules to watch", SECOND, "all sittings"]
 
 
+def test_a_step_that_cannot_be_watched_between_blocks_is_watched_after_them(
+    profile: Any,
+    done: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Schedules are searched twice, and the profile has all operations in any case."""
+
+    def measure(*arguments: Any) -> DeviceProfile:
+        done.append(str(arguments[-1]))
+        return PART
+
+    def of(*_: Any, **__: Any) -> None:
+        done.append("schedules to watch")
+        raise MeasurementInvalid("no schedule can run")
+
+    monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
+    monkeypatch.setattr("replay.costs.watch.Watch.of", of)
+    assert profile("--model", "linear") == 0
+    searched = "schedules to watch"
+    assert done == ["range(0, 1)", searched, "range(1, 3)", "range(3, 5)", searched]
+    assert "linear was not watched: no schedule can run" in capsys.readouterr().out
+
+
 def test_a_microcontroller_runs_all_sittings_after_the_blocks(
     profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has room for one program, which would have to be flashed again for each."""
 
-    def measure(*_: Any, blocks_now: int) -> DeviceProfile:
-        done.append(f"{blocks_now} blocks")
+    def measure(*arguments: Any) -> DeviceProfile:
+        done.append(str(arguments[-1]))
         return PART
 
     monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
     assert profile("--device", "emulated-m3-sd", "--model", "digits") == 0
-    assert done == ["5 blocks", "schedules to watch", "all sittings"]
+    assert done == ["range(0, 5)", "schedules to watch", "all sittings"]
 
 
 # --- check ----------------------------------------------------------------------------------------

@@ -319,6 +319,34 @@ def test_asking_for_more_blocks_adds_to_the_measured_ones(mishaps: Mishaps, tmp_
 
 
 @pytest.mark.usefixtures("prebuilt")
+def test_parts_of_the_blocks_are_measured_in_calls_of_their_own(
+    mishaps: Mishaps, tmp_path: Path
+) -> None:
+    first = profile(tmp_path, blocks=range(1))
+    assert mishaps.started == 1
+    assert first.by_spec[SMALL].warm.trials == 1
+    assert RunDirectory(tmp_path).profile() is None
+    whole = profile(tmp_path, blocks=range(1, 3))
+    assert mishaps.started == 3
+    assert whole.by_spec[SMALL].warm.trials == 3
+    assert RunDirectory(tmp_path).profile() == whole
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_run_goes_on_with_the_operations_that_it_has_begun_with(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also if the board has more memory later, or less."""
+    options = replace(QUICK, leave_out=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("profiler.run.run.fits", lambda spec, _: spec != LARGE)
+        profile(tmp_path, options=options, blocks=range(1))
+    found = profile(tmp_path, options=options)
+    assert set(found.by_spec) == {SMALL, UPDATE}
+    assert found.by_spec[SMALL].warm.trials == 3
+
+
+@pytest.mark.usefixtures("prebuilt")
 def test_ctrl_c_between_blocks_keeps_all_finished_windows(tmp_path: Path) -> None:
     def interrupt(event: ProgressEvent) -> None:
         if event.activity.startswith("measuring block 2"):

@@ -75,6 +75,7 @@ def test_a_killed_profile_goes_on_with_the_missing_sittings(tmp_path: Path) -> N
     before = killed_after(2, words, tmp_path)
     (run,) = map(RunDirectory, (tmp_path / "runs").iterdir())
     assert not run.is_finished
+    assert run.profile() is None
 
     first = trials(run)
     assert {name.partition(".")[0] for name in first} == {"block-00"}

@@ -35,8 +35,7 @@ def test_schedules_that_page_in_the_same_ram_keep_their_own_sittings(tmp_path: P
     """One may also recompute, and writes too much; the other is watched for its transfers."""
     budget = SCHEDULE.budget.model_copy(update={"rematerialization": False})
     first, second = way(SCHEDULE), way(SCHEDULE.model_copy(update={"budget": budget}))
-    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
-    kept = KeptSittings.of(tmp_path, NETWORK, profile, 1)
+    kept = KeptSittings.of(tmp_path, NETWORK, None, [])
     when = "2026-01-31T12:00:00+00:00"
     own = WatchedSitting(schedule=first.words, steps=3, measured=when, op_s={"conv": 1.0})
     kept.keep(first.words, 0, own)
@@ -47,6 +46,7 @@ def test_schedules_that_page_in_the_same_ram_keep_their_own_sittings(tmp_path: P
 DIGITS = ProfiledNetwork(model="digits", batch=2, optimizer="sgd")
 
 
+@pytest.mark.slow
 def test_no_search_follows_one_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     solve_graph = solving.solve_graph
     searches = 0
@@ -75,6 +75,7 @@ def quiet(_activity: str) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_a_schedule_whose_arena_is_too_tight_to_run_is_not_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
