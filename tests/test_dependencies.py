@@ -96,6 +96,7 @@ def modules(top: set[str]) -> list[Path]:
     return [path for name in sorted(top) for path in sorted((ROOT / name).rglob("*.py"))]
 
 
+@pytest.mark.slow
 def test_every_import_is_declared_and_public() -> None:
     found = {
         str(path): errors
@@ -105,6 +106,7 @@ def test_every_import_is_declared_and_public() -> None:
     assert found == {}
 
 
+@pytest.mark.slow
 def test_tests_and_benchmarks_import_only_declared_packages() -> None:
     declared = RUNTIME | DEVELOPMENT | NOT_DECLARED
     found = {

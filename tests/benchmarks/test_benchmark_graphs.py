@@ -132,6 +132,7 @@ def test_own_graphs_have_positive_costs_and_the_largest_encoder_has_about_2500_o
     assert all(tensor.page_out and tensor.page_in for tensor in graph.tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_graphs_of_a_family_grow(family: str) -> None:
     sizes = [len(graph_of_name(name).ops) for name in FAMILIES[family]]

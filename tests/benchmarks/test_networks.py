@@ -45,12 +45,14 @@ def test_networks_of_mlperf_tiny_are_imported_as_the_built_in_ones(name: str) ->
     assert difference_from_built_in(cases()[name]).endswith("operations in the same order")
 
 
+@pytest.mark.slow
 def test_all_networks_with_a_built_in_one_are_compared_with_it() -> None:
     from benchmarks.networks.cases import cases
 
     assert {case.name for case in cases().values() if case.built_in} == set(MLPERF_TINY)
 
 
+@pytest.mark.slow
 def test_memory_and_work_of_pytorch_are_counted() -> None:
     import torch
 

@@ -100,6 +100,7 @@ def alarms(cells: Sequence[Sequence[float]], margin: float = 0.0) -> bool:
     return any(shift.verdict in {"more", "less"} for shift in shifts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repetitions", [3, 5, 8])
 @pytest.mark.parametrize("cells", [1, 6])
 def test_at_most_5_percent_of_comparisons_of_equal_things_raise_an_alarm(
@@ -239,6 +240,7 @@ def test_a_slower_campaign_is_told_apart_and_ends_with_an_exit_code_of_its_own(
     assert "faster" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_exit_code_stands_where_the_reader_of_the_printout_has_gone() -> None:
     measured("before", noisy(1))
     measured("after", noisy(2, 1.1))

@@ -654,6 +654,7 @@ def test_nothing_finished_is_lost_or_done_again_whenever_the_campaign_is_ended(
     assert not [path for path in DIRECTORY.rglob(".*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_network_is_costed_keeps_the_schedule_that_was_found_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

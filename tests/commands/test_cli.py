@@ -56,6 +56,7 @@ def test_help_imports_no_heavy_library() -> None:
     assert done.stderr.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_solve_writes_schedule_and_graph_and_prints_the_proof(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -410,6 +411,7 @@ def test_an_operating_system_error_that_names_a_file_is_a_sentence(
     assert capsys.readouterr().err == "error: results/x.json: No space left on device\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [

@@ -209,6 +209,7 @@ def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profiler.opening.boards.open_transport", pytest.fail)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_board")
 def test_dry_run_reports_arena_and_bytes_to_write(
     case: Solved, capsys: pytest.CaptureFixture[str]
@@ -428,6 +429,7 @@ def test_costs_of_another_board_are_reported(
     assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
 
 
+@pytest.mark.slow
 def test_summary_of_an_emulated_board_does_not_say_measured(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_an_endless_word_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> 
     assert len(error) < 1000
 
 
+@pytest.mark.slow
 def test_a_deadline_shorter_than_the_ops_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "50%", "--deadline", "0.01x")
     assert cli.main([*words, "--time-limit", "5"]) == 5

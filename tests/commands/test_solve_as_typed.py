@@ -150,6 +150,7 @@ def test_board_too_small_for_any_schedule_exits_with_5(capsys: pytest.CaptureFix
     assert "; layers in slices may need less (--slices)" in printed
 
 
+@pytest.mark.slow
 def test_a_profile_that_names_no_network_and_no_free_memory_still_solves(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +269,7 @@ def ended_by(error: BaseException, call: int) -> Callable[..., Schedule]:
     return solve
 
 
+@pytest.mark.slow
 def test_interruption_keeps_schedules_found_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,6 +280,7 @@ def test_interruption_keeps_schedules_found_before(
     assert schedule_of("digits-batch-2-on-bench").status == "optimal"
 
 
+@pytest.mark.slow
 def test_a_failed_engine_ends_smaller_budgets_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

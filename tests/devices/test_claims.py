@@ -149,6 +149,7 @@ def test_a_new_directory_that_stays_empty_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["kept"]
 
 
+@pytest.mark.slow
 def test_processes_that_wait_take_turns(tmp_path: Path) -> None:
     (tmp_path / "count").write_text("0")
     command = [sys.executable, "-c", COUNTER, str(tmp_path)]
@@ -273,6 +274,7 @@ def test_this_computer_as_a_board_is_used_by_one_program_at_a_time(
             pass
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("own_client")
 def test_a_board_is_the_same_by_whatever_name_and_user_it_is_reached(
     tmp_path: Path, sshd: Sshd
@@ -311,6 +313,7 @@ def listener() -> Iterator[str]:
         yield f"socket://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("port_of", [terminal, listener])
 def test_a_port_in_use_is_refused_with_the_process_that_uses_it(
     port_of: Callable[[], AbstractContextManager[str]],

@@ -626,6 +626,7 @@ def test_hostile_yaml_is_refused_with_a_sentence(tmp_path: Path, name: str) -> N
     assert said in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE_JSON)
 def test_hostile_json_is_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
     text, said = HOSTILE_JSON[name]
@@ -1105,6 +1106,7 @@ def test_missing_file_is_reported_by_its_path(tmp_path: Path) -> None:
         resolve_profile("absent/pi4.yaml", measured=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_profile_cut_off_anywhere_is_an_error_that_names_it(tmp_path: Path) -> None:
     text = dump_yaml(load_published("m4"))
     path = tmp_path / "cut.yaml"

@@ -67,6 +67,7 @@ def test_every_build_is_compared() -> None:
     assert {build for _, _, build in _BUILDS.values()} == {*KERNEL_BUILDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", KERNEL_BUILDS, ids=str)
 def test_operations_of_one_cost_have_one_workspace(build: KernelBuild) -> None:
     for spec in _drawn(3):

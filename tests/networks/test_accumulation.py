@@ -99,6 +99,7 @@ SEPARATE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEPARATE)
 def test_loss_and_gradients_are_those_of_the_whole_batch(name: str, library: KernelLibrary) -> None:
     network = SEPARATE[name](4)

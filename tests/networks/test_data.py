@@ -125,6 +125,7 @@ def test_signals_neither_vanish_nor_explode_in_a_deep_network() -> None:
 # --- generated samples --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("model", model_names())
 def test_every_model_gets_valid_batches(model: str, place: Place) -> None:
@@ -215,6 +216,7 @@ def test_without_classes_samples_lie_on_a_surface_of_few_dimensions() -> None:
     assert squares[200 // 2 :].sum() > 0  # noise in all dimensions
 
 
+@pytest.mark.slow
 def test_targets_are_a_linear_function_of_inputs() -> None:
     """The target is linear in the input, apart from noise: both mix the same shares."""
     batches = generated_batches(build_model("transformer", BATCH), 12, 0)

@@ -114,6 +114,7 @@ def one_step(name: str, library: KernelLibrary) -> tuple[TrainingStep, dict[str,
 # --- what is trained --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_loss_gradients_and_statistics_agree_with_pytorch(
     name: str, library: KernelLibrary
@@ -857,6 +858,7 @@ def test_damage_anywhere_ends_in_a_sentence(
     is_read_or_refused(path)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(150)
 def test_damage_that_no_checksum_shows_ends_in_a_sentence(
@@ -873,6 +875,7 @@ def test_damage_that_no_checksum_shows_ends_in_a_sentence(
     is_read_or_refused(changed(tmp_path_factory.mktemp("damaged"), members=damage))
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(150)
 def test_any_change_of_the_graph_ends_in_a_sentence(

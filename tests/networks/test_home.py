@@ -177,6 +177,7 @@ def verified(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) ->
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", model_names())
 def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
     """Paging everything fits the least RAM, without a search."""

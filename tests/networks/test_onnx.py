@@ -322,6 +322,7 @@ def stepped(
     return step, float(loss[0]), found if step.file.restored is None else step.file.restored(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_loss_and_gradients_are_those_of_the_reference_implementation(
     name: str, library: KernelLibrary, tmp_path: Path

@@ -355,6 +355,7 @@ def test_a_table_of_which_a_step_brings_rows_stays_whole(library: KernelLibrary)
     assert_same_bits(whole, step, library)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build", [separable, attending, looking_up, normalising, *WIDE, small_transformer]
 )
@@ -399,6 +400,7 @@ def test_gradients_of_several_passes_are_summed_by_part(
             assert found[name].tobytes() == expected[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [*WIDE, tied])
 @settings(max_examples=15)
 @given(slice_bytes=st.integers(1, 2000))
@@ -525,6 +527,7 @@ def test_neither_weights_nor_activations_are_the_floor_of_large_networks(
     assert least_ram_bytes(uncosted_graph(step))[0] < most_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "slices"),
     [

@@ -204,6 +204,7 @@ def test_readers_of_some_steps_find_them(
     assert_close(gradients(step, made), gradients(whole, execute(whole, library, start)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", sorted(GATES))
 @pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize("part_bytes", [1, 200, 500])

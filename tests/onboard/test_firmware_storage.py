@@ -225,6 +225,7 @@ def noise(size_bytes: int) -> bytes:
     return random.Random(1).randbytes(size_bytes)
 
 
+@pytest.mark.slow
 def test_flash_reports_its_identity(flash_library: Path, chip: Chip, flash: Flash) -> None:
     facts = Driver(flash_library, flash).init()
     assert facts.card == chip.card

@@ -81,6 +81,7 @@ def written_addresses(tmp_path: Path, op: str) -> list[int]:
     return [int(line, 16) for line in (tmp_path / "log").read_text().split()]
 
 
+@pytest.mark.slow
 def test_warm_executions_reuse_the_same_operands(tmp_path: Path) -> None:
     assert len(set(written_addresses(tmp_path, RELU))) == 1
 

@@ -335,6 +335,7 @@ def test_weighted_cross_entropy_over_parts_of_the_classes_is_the_whole(
 # --- norms over parts of the features -------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["layer_norm", "rms_norm"])
 @given(
     rows=st.integers(1, 5),

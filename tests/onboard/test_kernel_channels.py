@@ -144,6 +144,7 @@ def part_of(value: Array, whole: Operand, part: Operand, first: int, channels: i
     return found
 
 
+@pytest.mark.slow
 @given(cut=cuts())
 @settings(
     max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]

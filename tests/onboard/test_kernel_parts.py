@@ -201,6 +201,7 @@ def test_parts_of_a_linear_input_gradient_are_the_whole(
     assert_same_bits(library, found, parts.whole("input_gradient")[0], last.key)
 
 
+@pytest.mark.slow
 @given(
     spec=convolutions([(1, 1)]).filter(lambda spec: not needs_columns(spec.attributes)),
     in_place=st.booleans(),

@@ -166,6 +166,7 @@ def test_a_build_names_its_matrix_product(libraries: KernelLibraries) -> None:
 # --- values -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "spec"), CASE_KINDS, ids=IDS)
 def test_a_kernel_agrees_with_pytorch(
     case: FamilyCase, spec: OpSpec, library: KernelLibrary
@@ -183,6 +184,7 @@ def test_every_kind_but_dropout_and_derived_ones_has_a_recorded_reference() -> N
     assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(others)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 @pytest.mark.parametrize("case", larger_cases(), ids=lambda case: "-".join(map(str, case[:1])))
 def test_a_kernel_agrees_with_the_installed_pytorch_on_shapes_of_real_networks(
@@ -231,6 +233,7 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     return roles
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "spec"),
     GRADIENT_KINDS,
@@ -844,6 +847,7 @@ def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
     assert np.all(np.abs(y - exact) <= allowed * np.abs(exact) + 1e-37)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags", [("-march=native",), ("-ffp-contract=off",)], ids=["fused", "apart"]
 )

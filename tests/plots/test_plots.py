@@ -127,6 +127,7 @@ def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None
     assert "energy source not stated" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"),
     [
@@ -341,6 +342,7 @@ def test_a_profile_without_storage_has_no_paging_to_draw(tmp_path: Path) -> None
 # --- files ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_suffix_chooses_the_format_and_others_are_refused(tmp_path: Path) -> None:
     profile = load_published("m4")
     storage_costs(profile, tmp_path / "p.png")
@@ -358,6 +360,7 @@ def test_the_same_data_give_the_same_file(tmp_path: Path) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_pictures_need_no_display_and_no_global_state() -> None:
     modules = "memory_timeline", "schedule_matrix", "operation_costs", "storage_costs"
     imports = "; ".join(f"import plots.{module}" for module in modules)

@@ -146,6 +146,7 @@ def test_texts_of_addresses_can_be_read(tmp_path: Path, name: str) -> None:
     require_readable(lambda path: arena(*example(name), path), tmp_path / "a.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 3])
 def test_texts_of_robustness_can_be_read(tmp_path: Path, late: int) -> None:
     _, schedule = example("chain")
@@ -181,6 +182,7 @@ def test_texts_of_robustness_can_be_read(tmp_path: Path, late: int) -> None:
 # --- replays ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["measured", "emulated"])
 @pytest.mark.parametrize("name", SIZES)
 def test_texts_of_replayed_times_can_be_read(
@@ -201,6 +203,7 @@ def test_texts_of_replayed_memory_can_be_read(tmp_path: Path, name: str) -> None
     require_readable(lambda path: replayed_memory(*example(name), report, path), tmp_path / "m.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 12, 60])
 def test_texts_of_power_can_be_read(tmp_path: Path, steps: int) -> None:
     report = replayed("chain").model_copy(update={"power": power(steps)})
@@ -274,6 +277,7 @@ def test_texts_of_operation_costs_can_be_read(
     require_readable(lambda path: operation_costs(profile, path), tmp_path / "o.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power_w", [None, 3.0])
 def test_texts_of_measured_paging_can_be_read(tmp_path: Path, power_w: float | None) -> None:
     profile = made_up_profile([OpSpec.of("relu.forward", elements=8)], "measured", power_w)

@@ -122,6 +122,7 @@ def test_energies_of_operations_have_names_and_a_source(tmp_path: Path) -> None:
 # --- predicted against measured -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_op_with_the_largest_difference_is_named_with_its_cost(tmp_path: Path) -> None:
     report = slow_report()
     text = drawn("points", report, tmp_path / "p.svg")
@@ -204,6 +205,7 @@ def test_without_samples_there_is_no_picture_of_power(tmp_path: Path) -> None:
 # --- all ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("picture", PICTURES)
 @pytest.mark.parametrize(
     ("predicted", "measured", "words"),
@@ -221,6 +223,7 @@ def test_every_picture_states_the_source_of_its_figures(
     assert words in drawn(picture, report, tmp_path / "p.svg")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("picture", ["points", "memory"])
 def test_pictures_of_an_emulated_board_do_not_say_measured(tmp_path: Path, picture: str) -> None:
     report = slow_report(predicted_energy_source="emulated", measured_energy_source="emulated")

@@ -46,12 +46,14 @@ def coverage(
     return float(np.mean(held))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10])
 @pytest.mark.parametrize("unlike", [0.0, 0.5, 1.0])
 def test_the_interval_holds_a_later_sitting(count: int, unlike: float) -> None:
     assert 0.93 <= coverage(count, unlike=unlike, method=later_intervals) <= 0.975
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10])
 def test_the_interval_holds_a_later_sitting_of_a_board_with_long_tails(count: int) -> None:
     assert coverage(count, unlike=0.5, method=later_intervals, tails=True) >= 0.93

@@ -301,6 +301,7 @@ def test_a_scheduled_step_gives_the_same_results_with_and_without_guards(
     }
 
 
+@pytest.mark.slow
 @settings(PROPERTIES, max_examples=20)
 @given(scheduled_steps(), st.data())
 def test_a_debug_build_of_limited_length_guards_the_first_places(
@@ -329,6 +330,7 @@ def test_a_debug_build_of_limited_length_guards_the_first_places(
     assert run(some, step) == run(none, step) == expected(step)
 
 
+@pytest.mark.slow
 @settings(PROPERTIES, max_examples=20)
 @given(scheduled_steps(), st.data())
 def test_an_overrun_is_reported_with_the_tensor_whose_bounds_it_leaves(
@@ -369,6 +371,7 @@ def test_a_tensor_is_not_overwritten_while_it_is_transferred(step: TrainingStep)
     assert run(lower(step, graph, schedule, no_workspace(step)), step) == expected(step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dma", [False, True], ids=["one at a time", "beside ops"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
 def test_the_solvers_schedule_for_little_ram_gives_the_same_results(

@@ -383,6 +383,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
     assert bench.files == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_program_that_is_killed_leaves_the_last_step_intact(
     answers: bool, bench: Bench, monkeypatch: pytest.MonkeyPatch

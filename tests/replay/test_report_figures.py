@@ -101,6 +101,7 @@ def test_a_run_reads_as_it_was_written(run: Path) -> None:
     assert dump_json(stored.report) == (run / REPORT).read_text()
 
 
+@pytest.mark.slow
 @examples(100)
 @given(data=st.data())
 def test_any_other_value_of_a_figure_that_follows_from_others_is_refused(

@@ -197,6 +197,7 @@ def test_search_without_a_compiler_goes_on_and_reports_it(
     assert any("no C compiler" in choice for choice in schedule.chosen)
 
 
+@pytest.mark.slow
 def test_only_schedules_are_found_whose_arena_is_small_enough() -> None:
     """Any arena is larger than the sum by a tenth here, so that less RAM is annealed for."""
     chain = training_chain(12)
@@ -224,6 +225,7 @@ def test_only_schedules_are_found_whose_arena_is_small_enough() -> None:
     assert arena_share(free) > 1  # less energy takes a larger arena
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_less_ram_is_annealed_for_if_the_best_schedule_gets_no_addresses(threads: int) -> None:
     problem, schedule = unlucky()

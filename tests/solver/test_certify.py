@@ -46,6 +46,7 @@ def cover() -> Program:
 # --- a single proof -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_engines
 @pytest.mark.parametrize(
     ("objective", "verdict"),
@@ -60,6 +61,7 @@ def test_a_proof_is_confirmed_or_refuted(
     assert second.engine.startswith({"highs": "HiGHS 1.", "cbc": "CBC "}[name])
 
 
+@pytest.mark.slow
 @both_engines
 def test_a_proof_is_about_the_program_as_it_was(name: EngineName) -> None:
     """Rows that were added later are not valid for all schedules."""
@@ -197,6 +199,7 @@ def test_a_known_schedule_refutes_a_lie(
     assert schedule.notes == (note,)
 
 
+@pytest.mark.slow
 def test_an_engine_that_crashes_loses_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     options = SolverOptions(threads=1, formulation="compact", gap=0.0)
     monkeypatch.setattr(engines, "module_process", lying_engine.instead_of_worker)
@@ -289,6 +292,7 @@ def test_a_certificate_that_does_not_fit_is_refused(
         read_solved(path)
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_was_certified(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

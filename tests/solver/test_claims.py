@@ -113,6 +113,7 @@ def test_smallest_budget_is_that_of_any_order() -> None:
     assert enough.status == "optimal"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -150,6 +151,7 @@ def test_an_order_that_no_graph_can_have_loses_no_schedule() -> None:
     assert schedule.energy_j == Oracle(json.loads(text), {"ram_bytes": 13}).least_energy_j()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["compact", "poet"])
 def test_a_schedule_that_is_late_by_little_accuses_no_engine(formulation: FormulationName) -> None:
     """Transfers of 2e-8 of the deadline are too much, within the absolute tolerance of engines.

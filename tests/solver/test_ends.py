@@ -182,6 +182,7 @@ def test_what_an_engine_found_before_it_died_is_returned_without_annealing(
     assert schedule.notes == ("the engine was killed; what was found and proven before is kept",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["auto", "compact", "poet", "retention"])
 def test_a_start_is_returned_if_ctrl_c_comes_while_the_next_one_is_checked(
     formulation: FormulationName, monkeypatch: pytest.MonkeyPatch

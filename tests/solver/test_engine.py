@@ -108,6 +108,7 @@ def test_relaxed_engine_reports_the_optimum_without_integrality(name: EngineName
         assert _best(_messages(engine, _two_of_weight_two())).objective == pytest.approx(-3.0)
 
 
+@pytest.mark.slow
 @both_engines
 def test_a_program_grows_between_runs(name: EngineName) -> None:
     program = _two_of_weight_two()
@@ -136,6 +137,7 @@ def test_highs_begins_with_the_start() -> None:
     assert first.objective == pytest.approx(program.objective(start))
 
 
+@pytest.mark.slow
 @both_engines
 def test_incumbents_improve_and_never_fall_below_the_bound(
     name: EngineName,
@@ -210,6 +212,7 @@ def test_killed_engine_is_an_error_that_names_the_signal(
             _messages(engine, _market_split())
 
 
+@pytest.mark.slow
 @both_engines
 def test_engine_ends_when_its_parent_is_killed(name: EngineName) -> None:
     driver = (
@@ -271,6 +274,7 @@ print(json.dumps([finished.outcome, finished.reason, bounds]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claimed", ["infeasible", "a bound of 8"])
 def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     """In a process of its own, as an engine is: its library does not share one with others."""
@@ -282,6 +286,7 @@ def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     assert bounds == [pytest.approx(7.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", ["finds a solution", "does not end"])
 def test_that_a_small_program_is_infeasible_counts_only_if_it_is_proven_twice(second: str) -> None:
     """The first proof takes longer than an optimum that is proven twice."""
@@ -373,6 +378,7 @@ def _read(path: Path) -> Program:
     return program
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_false_proof_that_highs_has_made_is_caught(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -395,6 +401,7 @@ def test_a_false_proof_that_highs_has_made_is_caught(
         assert faults == [known.fault]
 
 
+@pytest.mark.slow
 @both_engines
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName, fault: str) -> None:
@@ -428,6 +435,7 @@ def _is_zombie(process: int) -> bool:
     return state == "Z" and len(list((files / "task").iterdir())) == 1
 
 
+@pytest.mark.slow
 @both_engines
 def test_a_kept_process_solves_the_next_program_too(
     name: EngineName, monkeypatch: pytest.MonkeyPatch

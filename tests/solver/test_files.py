@@ -143,6 +143,7 @@ CHANGES: Mapping[str, tuple[str, Callable[[Any], Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", CHANGES)
 def test_every_reader_refuses_a_schedule_with_a_wrong_figure(

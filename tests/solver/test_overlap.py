@@ -467,6 +467,7 @@ def test_any_transfer_of_a_valid_schedule_may_be_asynchronous(
     assert [m.bytes_during for m in other.moments] == [m.bytes_during for m in plain.moments]
 
 
+@pytest.mark.slow
 @given(data=st.data(), problem=_graphs_with_dma())
 @settings(max_examples=150, deadline=None, derandomize=True)
 def test_what_gains_nothing_runs_alone_and_nothing_takes_longer(
@@ -532,6 +533,7 @@ def _paging_or_nothing() -> tuple[CostedGraph, Budget]:
     return _with_dma(problem), Budget(ram_bytes=11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["compact", "poet"])
 def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
     formulation: FormulationName,

@@ -450,6 +450,7 @@ def test_valid_actions_stay_valid_with_frees_added(
     _assert_memory_is_what_was_made_and_not_freed(problem, result)
 
 
+@pytest.mark.slow
 @given(data=st.data(), problem=small_graphs())
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_free_at_any_other_position_is_refused(data: st.DataObject, problem: CostedGraph) -> None:

@@ -171,6 +171,7 @@ def test_fewer_intervals_never_need_less_energy(
     assert bests_j == sorted(bests_j, reverse=True)
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(25)
 def test_retention_finds_the_least_time(
@@ -294,6 +295,7 @@ def test_the_deadline_decides_between_recomputing_and_paging() -> None:
     assert least_j(11.9, instantaneous=True) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lateness", "ending"), [(1e-12, "proven"), (1.05e-9, "infeasible"), (1.3e-9, "infeasible")]
 )
@@ -442,6 +444,7 @@ def test_no_schedule_that_keeps_to_the_restrictions_needs_less_than_the_bound(
 # --- from schedules to solutions ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(25)
 def test_found_schedule_is_a_solution_as_a_hint(
@@ -501,6 +504,7 @@ def _solve(
     )
 
 
+@pytest.mark.slow
 def test_schedules_improve_on_the_given_start() -> None:
     problem = training_chain(9, seed=3)
     budget = tight(problem, 0.25)
@@ -558,6 +562,7 @@ def search_once(costed: CostedGraph, budget: Budget) -> tuple[float, float]:
     return min(values), max(bounds)
 
 
+@pytest.mark.slow
 def test_search_ends_when_the_gap_is_reached() -> None:
     problem = training_chain(30)
     budget = tight(problem, 0.9)
@@ -569,6 +574,7 @@ def test_problem_that_does_not_fit_is_infeasible() -> None:
     assert _solve(two_layers(), Budget(ram_bytes=24)) == "infeasible"
 
 
+@pytest.mark.slow
 def test_schedule_records_its_solver_and_restrictions() -> None:
     problem = training_chain(6)
     budget = tight(problem, 0.3)
@@ -599,6 +605,7 @@ print(ending, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_search_and_its_process() -> None:
     with started_as_by_a_shell("-c", _DRIVER, stdout=subprocess.PIPE) as (process, mark):
         assert process.stdout is not None

@@ -198,6 +198,7 @@ def test_figures_of_the_schedule_best_on_average_use_the_stated_costs(
     assert offered.gap == pytest.approx(0.5 / 12.5)
 
 
+@pytest.mark.slow
 def test_intervals_of_no_width_change_no_result() -> None:
     ends = (MAKE_J, MAKE_J)
     problem = with_intervals(two_to_bring_back(), {"make-first": ends, "make-second": ends})
@@ -224,6 +225,7 @@ def test_better_schedule_found_for_a_draw_is_taken() -> None:
     assert found.least_energy.energy_j < poor.energy_j
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit_s", "searches"), [(30.0, False), (60.0, True)])
 def test_no_search_begins_with_less_time_than_checking_its_result_takes(
     limit_s: float, searches: bool, monkeypatch: pytest.MonkeyPatch
@@ -294,6 +296,7 @@ def test_what_was_searched_counts_if_ctrl_c_comes_before_it_is_recorded(
     assert not found.notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcomes", "counts"),
     [((None, None), True), (("confirmed", "confirmed"), True), (("confirmed", "undecided"), False)],

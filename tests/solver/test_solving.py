@@ -381,6 +381,7 @@ def _stretched(problem: CostedGraph, stretch: float | None) -> float | None:
     return None if stretch is None else stretch * sum(op.time_s for op in problem.ops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("energy_unit_j", [1e-9, 1e6])
 def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) -> None:
     plain = training_chain(7)
@@ -406,6 +407,7 @@ def _decisions(schedule: Schedule) -> Counter[tuple[str, str]]:
     )
 
 
+@pytest.mark.slow
 def test_free_ops_keep_least_paging_energy_at_any_scale() -> None:
     def least_paging_j(energy_unit_j: float) -> float:
         problem = training_chain(10, seed=3, energy_unit_j=energy_unit_j)
@@ -579,6 +581,7 @@ def test_handing_transfers_over_counts_against_a_deadline() -> None:
     assert verify(problem, in_time.actions, Budget(ram_bytes=1000)).time_s <= 52.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["auto", "compact"])
 def test_the_shortest_deadline_is_bounded_by_ops_and_unavoidable_transfers(
     formulation: FormulationName,
@@ -627,6 +630,7 @@ def test_the_time_limit_returns_the_best_so_far(
         assert not schedule.actions
 
 
+@pytest.mark.slow
 @both_engines
 def test_progress_ends_with_bound_and_value_together(engine: EngineName) -> None:
     problem = training_chain(12)
@@ -689,6 +693,7 @@ print(schedule.model_dump_json(by_alias=True, exclude_none=True), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_returns_the_best_so_far() -> None:
     with started_as_by_a_shell("-c", _DRIVER, stdout=subprocess.PIPE) as (process, mark):
         assert process.stdout is not None
@@ -746,6 +751,7 @@ def _two_orders() -> tuple[CostedGraph, Budget]:
     return problem, Budget(ram_bytes=105)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["compact", "poet", "auto"])
 def test_a_start_in_another_order_is_not_proven_by_a_bound_for_the_graphs(
     formulation: FormulationName,

@@ -185,6 +185,7 @@ def order_of(schedule: Schedule) -> tuple[str, ...]:
     return first_executions(schedule.actions)
 
 
+@pytest.mark.slow
 @given(case=searches(), chance=st.randoms(use_true_random=False))
 @examples(60)
 def test_point_is_no_worse_than_tighter_and_proven_no_less_than_roomier_ones(
@@ -238,6 +239,7 @@ def searches_and_offers(draw: st.DrawFn) -> tuple[CostedGraph, list[Schedule], l
     return graph, schedules, offers
 
 
+@pytest.mark.slow
 @given(case=searches_and_offers(), chance=st.randoms(use_true_random=False))
 @examples(60)
 def test_point_is_no_worse_than_any_offer_that_fits_it(
@@ -267,6 +269,7 @@ def test_point_is_no_worse_than_any_offer_that_fits_it(
                 assert energy_of(point) <= energy_of(offer.schedule)
 
 
+@pytest.mark.slow
 @given(case=searches_and_offers(), more=st.integers(0, 4))
 @examples(60)
 def test_a_search_starts_with_the_best_that_fits_and_what_may_be_better(
@@ -560,6 +563,7 @@ def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
     assert sorted(sizes) == list(range(8))
 
 
+@pytest.mark.slow
 def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGraph) -> None:
     workers = SameProcessExecutor()
     first, second = budget_grid(chain, "70%,90%", "none", "all")
@@ -779,6 +783,7 @@ def test_no_point_is_worse_than_a_baseline_however_bad_the_search_is(graph: Cost
                 assert energy_of(point) <= energy_of(tighter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 3])
 def test_points_start_with_schedules_of_baselines_and_name_those_that_they_take(
     chain: CostedGraph, together: int, monkeypatch: pytest.MonkeyPatch
@@ -885,6 +890,7 @@ def test_a_failed_point_takes_no_other_with_it_that_has_finished(chain: CostedGr
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_point_is_kept_loses_no_other_that_has_finished(chain: CostedGraph) -> None:
     kept: list[Event] = []
 
@@ -899,6 +905,7 @@ def test_ctrl_c_while_a_point_is_kept_loses_no_other_that_has_finished(chain: Co
     assert len(kept) == 2
 
 
+@pytest.mark.slow
 def test_a_point_that_cannot_be_kept_takes_no_other_with_it(chain: CostedGraph) -> None:
     tried: list[Event] = []
 
@@ -984,6 +991,7 @@ def test_baselines_of_earlier_releases_stay_where_they_are_not_asked_for(tmp_pat
         assert len(directory.record.points) == 1 - len(asked)
 
 
+@pytest.mark.slow
 def test_a_point_is_kept_although_one_that_it_improves_could_not_be(
     tmp_path: Path, chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
@@ -1023,6 +1031,7 @@ def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: Co
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
+@pytest.mark.slow
 def test_figures_of_the_record_are_made_anew_from_the_schedules(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
@@ -1038,6 +1047,7 @@ def test_figures_of_the_record_are_made_anew_from_the_schedules(
     assert kept(tmp_path, chain, "90%,99%")[1].points[0] == record.points[0]
 
 
+@pytest.mark.slow
 def test_sweep_continues_from_schedules_of_the_first_format(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
@@ -1131,6 +1141,7 @@ def table(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path / "sweep.parquet")
 
 
+@pytest.mark.slow
 def test_tables_record_and_output_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = graph_file(tmp_path, two_layers())
     words = ("--graph", str(file), "--ram-budgets", "20%,100%", "--deadlines", "none,2x")
@@ -1154,6 +1165,7 @@ def test_tables_record_and_output_agree(tmp_path: Path, capsys: pytest.CaptureFi
     assert (out / "two-layers.png").exists()
 
 
+@pytest.mark.slow
 def test_output_names_the_smallest_feasible_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1410,6 +1422,7 @@ def point(ram_bytes: int, energy_j: float | None, **fields: Any) -> SweepRow:
     return row_of(ram_bytes=ram_bytes, peak_bytes=ram_bytes, energy_j=energy_j, **fields)
 
 
+@pytest.mark.slow
 def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path: Path) -> None:
     rows = [
         point(60, None, status="infeasible", smallest_ram_bytes=80),

@@ -93,6 +93,7 @@ input()
 """
 
 
+@pytest.mark.slow
 def test_waiting_for_helpers_without_a_processor_does_not_count() -> None:
     """Four processes share one processor; the time of each, but not of the others, is counted."""
     command = [sys.executable, "-c", WITHOUT_A_PROCESSOR]
@@ -181,6 +182,7 @@ def test_programs_are_not_built_beyond_the_limit(build: Callable[[Problem], None
         build(Problem(chain, tight(chain, 0.5)))
 
 
+@pytest.mark.slow
 def test_greedy_schedules_are_not_tried_beyond_the_limit() -> None:
     chain = training_chain(20)
     problem = Problem(chain, tight(chain, 0.5))
@@ -201,6 +203,7 @@ def test_paging_everything_takes_least_ram_without_recomputation(name: str) -> N
 # --- solve ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD_GRAPHS)
 @pytest.mark.parametrize("deadline", [None, 0.0, 1.3])
 def test_phases_of_a_small_odd_graph(name: str, deadline: float | None) -> None:

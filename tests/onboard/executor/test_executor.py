@@ -54,6 +54,7 @@ def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int)
 # --- actions ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_dropout_mask_changes_between_steps_and_not_within_one(
     library: ctypes.CDLL,
 ) -> None:

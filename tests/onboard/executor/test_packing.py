@@ -77,6 +77,7 @@ def tensors(draw: st.DrawFn) -> Words:
     return value
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(value=tensors(), storage=st.sampled_from(CARDS))
 def test_a_packed_tensor_keeps_its_bits_in_ram_and_in_storage(

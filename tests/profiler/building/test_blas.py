@@ -126,6 +126,7 @@ def test_the_faster_matrix_product_is_taken(
     assert told.count("comparing matrix products: in-tree and OpenBLAS of this test") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("matmul", ["cblas", "in-tree"])
 def test_a_requested_matrix_product_is_not_compared(
     openblas: Path, kernels: Path, harness: Path, matmul: Matmul

@@ -154,6 +154,7 @@ def test_the_build_record_names_compiler_and_flags(local: Transport, tree: Tree)
     assert (record.matmul, record.blas, record.threads) == ("in-tree", None, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "toolchain", [PLAIN, CrossToolchain(kind="cross", compiler="cc", flags=("-static",))]
 )
@@ -172,6 +173,7 @@ def test_plans_are_linked_to_objects_compiled_before(
     assert not any("kernels" in what or "harness/" in what for what in told)
 
 
+@pytest.mark.slow
 def test_the_kernel_hash_covers_kernel_sources_and_flags_only(local: Transport, tree: Tree) -> None:
     def built(toolchain: NativeToolchain = PLAIN) -> str:
         return tree.build(local, toolchain).record.kernels_sha256
@@ -336,6 +338,7 @@ def test_the_same_sources_are_compiled_once(local: Transport, tree: Tree, kept: 
     assert len(list(kept.glob("*.tar"))) == 1
 
 
+@pytest.mark.slow
 def test_other_sources_headers_flags_or_compilers_are_compiled(
     local: Transport, tree: Tree, tmp_path: Path
 ) -> None:
@@ -350,6 +353,7 @@ def test_other_sources_headers_flags_or_compilers_are_compiled(
     assert compiled(local, tree, PLAIN.model_copy(update={"flags": ("-O1",)})) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [b"", b"\0" * 5000])
 def test_a_damaged_archive_of_objects_is_not_used(
     local: Transport, tree: Tree, kept: Path, damage: bytes

@@ -256,6 +256,7 @@ def test_all_parts_of_the_kernel_have_one_version(tmp_path: Path) -> None:
     assert len(list(fetched.glob("*.deb"))) == len(packages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "late", ["linux-kbuild-6.1", f"linux-headers-{RELEASE}-arm64", "linux-source-6.1"]
 )

@@ -151,6 +151,7 @@ def test_the_power_of_a_pi_5_is_the_sum_of_its_rails(
         assert energy_j == pytest.approx(PMIC_W * (window.end_ns - window.start_ns) / 1e9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

@@ -260,6 +260,7 @@ def app_filter(amperes: NDArray[Any], ranges: NDArray[Any]) -> tuple[list[float]
     return shown, touched
 
 
+@pytest.mark.slow
 @settings(max_examples=150, derandomize=True)
 @given(
     stays=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9)), min_size=1, max_size=12),
@@ -444,6 +445,7 @@ def recorded(scenario: Scenario, duration_s: float = 0.3) -> Capture:
         return finished(stand_in, instrument)
 
 
+@pytest.mark.slow
 @repeated_if_late
 def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
     steps = (Step(0.05, 20e-6), Step(0.05, 300e-6), Step(0.02, 0.003), Step(0.04, 0.03, inputs=4))
@@ -474,6 +476,7 @@ def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
         assert inside == pytest.approx(3.3 * step.current_a, rel=2e-2)
 
 
+@pytest.mark.slow
 @repeated_if_late
 def test_losses_of_the_stand_in_are_found() -> None:
     """Every stretch of flagged samples has lost ones, and every lost sample is flagged."""
@@ -495,12 +498,14 @@ def test_losses_of_the_stand_in_are_found() -> None:
     assert falls[0] == 110_000 - 1  # 0.7 s later than the first, at 0.4 s
 
 
+@pytest.mark.slow
 @repeated_if_late
 def test_a_clock_error_of_the_instrument_is_not_taken_for_a_loss() -> None:
     capture = recorded(Scenario(clock_error=100e-6))
     assert not capture.flaws.any()
 
 
+@pytest.mark.slow
 @repeated_if_late
 def test_currents_beyond_its_range_are_saturated_and_settling_is_flagged() -> None:
     steps = (Step(0.1, 0.4), Step(0.1, 1.3), Step(0.1, 0.001))
@@ -513,6 +518,7 @@ def test_currents_beyond_its_range_are_saturated_and_settling_is_flagged() -> No
     assert capture.power_w[20_000:30_000][trusted] == pytest.approx(0.0033, rel=1e-2)
 
 
+@pytest.mark.slow
 @repeated_if_late
 def test_the_windows_of_a_block_get_their_energies() -> None:
     """The stand-in also drives the board's line; its clock runs 80 ppm faster than the board's."""
@@ -568,6 +574,7 @@ def refusal(port: str) -> str:
     return sentence_of(BoardUnreachable, lambda: open_ppk2(described(port)))
 
 
+@pytest.mark.slow
 def test_a_missing_taken_or_silent_port_is_an_error() -> None:
     assert "the port does not exist: plug the PPK2 in" in refusal("/dev/serial/by-id/none")
     with connected(Scenario()) as (stand_in, _):

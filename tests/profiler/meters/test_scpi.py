@@ -348,6 +348,7 @@ def test_a_missing_visa_library_is_an_error() -> None:
         open_scpi(described("ASRL1::INSTR", library="/nowhere/libvisa.so"))
 
 
+@pytest.mark.slow
 def test_an_instrument_that_disconnects_is_an_error_at_stop() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with over_tcp(stand_in) as resource:

@@ -34,6 +34,7 @@ MIB = 1 << 20
 # --- confidence -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_true_median_as_often_as_stated() -> None:
     """Five skewed values, as on a machine with interruptions.
 

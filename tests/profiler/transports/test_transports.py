@@ -217,6 +217,7 @@ def test_every_call_renews_a_claim(transport: Transport, other_board: Transport)
         other_board.claim(somebody(8))
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_killed_process_of_this_computer_is_removed(board: ReachedBoard) -> None:
     owner = "Owner(pid=7, host='here', command='x', since='noon')"
     body = f"from devices.claims.owner import Owner; transport.claim({owner})\n    input()"
@@ -474,6 +475,7 @@ def test_a_failure_leaves_no_processes_and_no_files(
     assert board.leftovers() == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_command_leaves_no_processes_and_no_files(board: ReachedBoard) -> None:
     marked = Marked()
     client = board.in_another_process(f"transport.run({marked.command}, timeout_s=100)")
@@ -485,6 +487,7 @@ def test_ctrl_c_in_a_command_leaves_no_processes_and_no_files(board: ReachedBoar
     assert board.leftovers() == []
 
 
+@pytest.mark.slow
 def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(
     board: ReachedBoard,
 ) -> None:

@@ -369,6 +369,7 @@ def test_a_sitting_that_was_watched_for_its_transfers_counts_for_no_op() -> None
     assert step_costs(profile, NETWORK, {"f": RELU.key}, [besides]).places == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sittings", "common", "least"), [(6, 0.3, 0.93), (3, 0.9, 0.92), (3, 1.0, 0.92)]
 )
@@ -386,6 +387,7 @@ def test_the_interval_of_a_place_holds_a_later_sitting(
     assert least <= np.mean(held) <= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", [0.0, 0.5, 1.0])
 def test_the_correlation_is_that_of_the_sittings(common: float) -> None:
     found = [costs_of(simulated(s, 6, common=common)).correlation for s in range(40)]
@@ -462,6 +464,7 @@ def test_the_power_of_a_step_differs_from_sitting_to_sitting() -> None:
     assert np.mean(held) >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("common", [0.0, 0.9])
 def test_the_energy_of_a_step_holds_where_its_power_differs_between_sittings(common: float) -> None:
     """The factor of the power is common to all ops of a sitting, whether their seconds are or not.

@@ -35,6 +35,7 @@ def measurements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.costs.general._measured_s", lambda _: 8.0)
 
 
+@pytest.mark.slow
 def test_every_sort_that_most_networks_consist_of_is_measured_ten_times(tmp_path: Path) -> None:
     """Also those of which the model is sure, since all made-up costs follow one law."""
     board = load_description("local")
@@ -56,6 +57,7 @@ def test_notes_of_the_rounds_are_kept_beside_those_of_the_networks(tmp_path: Pat
     assert profile.notes == (*first.notes, "Shapes of round-00: 3 void trials: preempted.")
 
 
+@pytest.mark.slow
 def test_a_sweep_says_once_that_the_first_half_of_its_time_is_over(tmp_path: Path) -> None:
     board = load_description("local")
     sweep = Sweep.chosen([tmp_path], board, (RELU,), None, ProfileOptions(), limit_s=48.0)

@@ -345,6 +345,7 @@ def of_sittings(values: Sequence[float], in_places: bool) -> DeviceProfile:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_places", [True, False])
 @pytest.mark.parametrize("times", [1, 2])
 def test_the_interval_of_a_refined_cost_holds_a_later_sitting(in_places: bool, times: int) -> None:

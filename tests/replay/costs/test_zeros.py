@@ -38,6 +38,7 @@ def test_tensors_that_stay_whole_in_a_run_are_left_out() -> None:
     assert [each.tensor for each in packed_tensors(counting(2), runs)] == ["t0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.02, 0.2])
 def test_intervals_hold_a_later_run_in_95_percent_of_cases(spread: float) -> None:
     """Tensors of one network, whose sizes scatter alike from run to run."""

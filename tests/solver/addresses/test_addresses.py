@@ -98,6 +98,7 @@ def test_addresses_by_pencil_and_paper() -> None:
     assert by_op["relu"].workspace_address is None
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @examples(150)
 def test_every_valid_schedule_gets_addresses_that_hold(data: st.DataObject) -> None:
@@ -331,6 +332,7 @@ def _assert_packs(problem: Problem, packed: Packed) -> None:
     )
 
 
+@pytest.mark.slow
 def test_unavoidable_fragmentation_is_proven() -> None:
     problem, schedule = unlucky()
     assert replay(problem.graph, schedule).peak_bytes == 7
@@ -343,6 +345,7 @@ def test_unavoidable_fragmentation_is_proven() -> None:
     assert not list(wrong_figures(problem.graph, stated))
 
 
+@pytest.mark.slow
 def test_a_baseline_without_addresses_within_the_budget_has_a_schedule_like_it_that_packs() -> None:
     problem, schedule = unlucky()
     found = schedules_by_baseline(problem, "keep-everything", 20.0)
@@ -379,6 +382,7 @@ def test_bound_that_is_found_at_once_is_accepted_though_it_is_not_the_best(
     assert not list(wrong_figures(problem, quick))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("means", "more_j"), [({"rematerialization": False}, 2.0), ({"paging": False}, 5.0), ({}, 2.0)]
 )

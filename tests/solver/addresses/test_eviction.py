@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def energy_j(problem: Problem, actions: tuple[Action, ...], seconds: float = 0.0
     return result.energy_j
 
 
+@pytest.mark.slow
 def test_what_is_made_to_fit_is_a_valid_schedule() -> None:
     fitted = 0
 
@@ -66,6 +68,7 @@ def test_what_is_made_to_fit_is_a_valid_schedule() -> None:
     assert fitted > 50
 
 
+@pytest.mark.slow
 def test_a_search_finds_valid_schedules_that_take_no_more() -> None:
     fitted = 0
 
@@ -85,6 +88,7 @@ def test_a_search_finds_valid_schedules_that_take_no_more() -> None:
     assert fitted > 50
 
 
+@pytest.mark.slow
 def test_addresses_are_aligned_whatever_the_budget() -> None:
     """Of sizes that are multiples of four, in an arena whose size is none."""
     fitted = 0

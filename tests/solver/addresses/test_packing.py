@@ -86,6 +86,7 @@ def test_tensors_are_paged_out_of_the_way_where_no_time_is_left_for_small_change
     assert "one that pages tensors out of the way packs" in packed.notes[0]
 
 
+@pytest.mark.slow
 @given(graph=small_graphs(), paged=st.booleans())
 @examples(100)
 def test_addresses_without_time_are_valid(graph: CostedGraph, paged: bool) -> None:
@@ -110,6 +111,7 @@ def test_pairs_that_overlap_are_counted(graph: CostedGraph) -> None:
     assert count_pairs(shapes) == pairs
 
 
+@pytest.mark.slow
 def test_a_schedule_found_earlier_replaces_one_that_gets_no_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,6 +172,7 @@ def resnet8_under_three_quarters() -> tuple[CostedGraph, Budget]:
     return graph, Budget(ram_bytes=3 * peak_bytes // 4)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_addresses_are_planned_leaves_a_schedule_with_addresses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -181,6 +184,7 @@ def test_ctrl_c_while_addresses_are_planned_leaves_a_schedule_with_addresses(
     verify(graph, schedule.actions, budget)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_schedules_by_rule_are_tried_leaves_the_best_that_packs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -250,6 +254,7 @@ def test_ctrl_c_late_in_the_planning_leaves_time_for_addresses(
     assert schedule.arena_bytes <= budget.ram_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["in", "after"])
 def test_ctrl_c_reaches_python_in_and_after_an_exact_search(when: str) -> None:
     """In a process of its own, which the system's handler would end."""

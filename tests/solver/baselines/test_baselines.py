@@ -149,6 +149,7 @@ def test_every_baseline_finds_a_schedule_if_everything_fits(name: str) -> None:
         assert energy_j == pytest.approx(least_j)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(BASELINES))
 def test_baseline_without_a_schedule_explains_why(name: str) -> None:
     problem = training_chain(4)
@@ -292,6 +293,7 @@ def test_checkpoints_every_sqrt_n_cost_one_more_forward_pass(length: int) -> Non
     assert replay(problem, actions).peak_bytes <= 10 * root + root + 4
 
 
+@pytest.mark.slow
 def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
     problem = _chain(25)
     peaks, energies_j = [], []

@@ -353,6 +353,7 @@ def test_costing_is_deterministic(step: TrainingStep) -> None:
     assert cost_graph(step, measured) == cost_graph(step, measured)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", KERNEL_BUILDS, ids=str)
 def test_unmeasured_workspace_is_that_of_the_profiled_kernels(
     step: TrainingStep, build: KernelBuild

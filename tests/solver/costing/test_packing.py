@@ -108,6 +108,7 @@ def test_what_was_counted_of_another_size_does_not_count() -> None:
     assert all(each.packed_bytes is None for each in cost_graph(other, profile).graph.tensors)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     shares=st.dictionaries(

@@ -102,6 +102,7 @@ def test_bound_is_at_most_the_energy_of_any_valid_schedule(
     assert proven_j(Problem(costed, budget)) <= played.energy_j + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_bound_for_an_order_is_at_most_any_schedule_in_that_order(data: st.DataObject) -> None:

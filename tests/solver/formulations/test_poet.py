@@ -94,6 +94,7 @@ def test_poet_optimum_equals_compact_optimum() -> None:
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 6
 
 
+@pytest.mark.slow
 def test_poet_optimum_of_a_training_step_equals_compact_optimum() -> None:
     problem = training_chain(5)
     budget = tight(problem, 0.6, deadline_s=1.3 * sum(op.time_s for op in problem.ops))
@@ -128,6 +129,7 @@ def _without_transfer_times(problem: CostedGraph) -> CostedGraph:
     return CostedGraph(name=problem.name, ops=problem.ops, tensors=tensors)
 
 
+@pytest.mark.slow
 @both
 def test_overwritten_tensor_must_be_recomputed_before_it_is_read(
     formulation: FormulationName,
@@ -157,6 +159,7 @@ def test_overwritten_tensor_must_be_recomputed_before_it_is_read(
     assert schedule.energy_j == pytest.approx(14.0 + 11.0)
 
 
+@pytest.mark.slow
 @both
 def test_paged_in_tensor_needs_ram_from_its_first_reader_on(
     formulation: FormulationName,
@@ -343,6 +346,7 @@ def test_the_referee_keeps_instantaneous_paging_to_the_time_of_computing() -> No
         verify(problem, actions, instantaneous.model_copy(update={"deadline_s": 3.0}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("instantaneous", "least_s"), [(False, 6.0), (True, 4.0)])
 def test_poet_search_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
     problem = Problem(_must_page(), Budget(ram_bytes=10, instantaneous_paging=instantaneous))
@@ -354,6 +358,7 @@ def test_poet_search_finds_the_least_time(instantaneous: bool, least_s: float) -
 # --- the command line -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both
 def test_schedule_names_its_formulation(
     formulation: FormulationName,

@@ -156,6 +156,7 @@ def test_slices_that_cannot_need_less_energy_are_not_offered() -> None:
     assert found.energy_j < least_j
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiple", [0.6, 2, 3.1])
 @pytest.mark.parametrize("home", ["ram", "storage"])
 def test_foreseen_slices_are_those_that_are_offered_after_measuring(
