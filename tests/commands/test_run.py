@@ -38,6 +38,8 @@ from tests.support.graphs.solved import FLAGS, Solved, solved
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 from tests.support.onboard.replays import measured_step, paged_chain, report_of
 
+pytestmark = pytest.mark.slow  # most need a solved and replayed step
+
 STEPS = 4
 ENDURANCE = 3000
 CAPACITY_BYTES = 1 << 30
@@ -100,7 +102,6 @@ def bench(case: Solved) -> Bench:
     return Bench(case, printed[0], replays[0])
 
 
-@pytest.mark.slow
 def test_values_equal_those_of_the_unscheduled_step(bench: Bench) -> None:
     (check,) = bench.report.values
     assert check.against == "the unscheduled step on the board"
@@ -109,7 +110,6 @@ def test_values_equal_those_of_the_unscheduled_step(bench: Bench) -> None:
     assert check.identical
 
 
-@pytest.mark.slow
 def test_ram_and_traffic_are_as_predicted(bench: Bench) -> None:
     report = bench.report
     assert report.memory.arena_bytes == bench.case.schedule.arena_bytes
@@ -122,7 +122,6 @@ def test_ram_and_traffic_are_as_predicted(bench: Bench) -> None:
     assert process.limit_bytes - process.overhead_bytes >= report.memory.arena_bytes
 
 
-@pytest.mark.slow
 def test_storage_lifetime_follows_from_its_endurance(bench: Bench) -> None:
     storage = bench.report.storage
     assert storage is not None
@@ -131,7 +130,6 @@ def test_storage_lifetime_follows_from_its_endurance(bench: Bench) -> None:
     assert storage.wear.at_most
 
 
-@pytest.mark.slow
 def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> None:
     report = bench.report
     assert report.measured_energy_source == "estimated"
@@ -140,7 +138,6 @@ def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> Non
     assert ratio == pytest.approx(3.0, rel=0.01)
 
 
-@pytest.mark.slow
 def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> None:
     directory = bench.directory
     assert bench.printed["schema"] == "replay/1"
@@ -155,7 +152,6 @@ def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> N
     assert len(names) == 2
 
 
-@pytest.mark.slow
 def test_trained_parameters_are_kept(bench: Bench) -> None:
     trained = np.load(bench.directory / "parameters.npz")
     initial = initial_values(bench.case.step, 0)
@@ -166,7 +162,6 @@ def test_trained_parameters_are_kept(bench: Bench) -> None:
     assert all(loss is not None and loss > 0 for loss in bench.report.losses)
 
 
-@pytest.mark.slow
 def test_no_file_is_left_in_the_paging_directory(bench: Bench) -> None:
     assert list((bench.case.directory / "pages").iterdir()) == []
 
@@ -209,7 +204,6 @@ def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("profiler.opening.boards.open_transport", pytest.fail)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("no_board")
 def test_dry_run_reports_arena_and_bytes_to_write(
     case: Solved, capsys: pytest.CaptureFixture[str]
@@ -309,7 +303,6 @@ def test_output_directory_that_cannot_be_made_is_reported_before_the_run(
     assert "bench.yaml" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_measured_report_is_printed_if_it_cannot_be_written(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,7 +315,6 @@ def test_measured_report_is_printed_if_it_cannot_be_written(
     assert "replay.json: No space left" in said.err
 
 
-@pytest.mark.slow
 def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,7 +326,6 @@ def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
     assert StoredRun.read(directory).report.values[0].identical
 
 
-@pytest.mark.slow
 def test_ctrl_c_after_the_watched_steps_keeps_what_they_have_trained(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -355,7 +346,6 @@ def test_ctrl_c_after_the_watched_steps_keeps_what_they_have_trained(
         assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
 
 
-@pytest.mark.slow
 def test_a_report_of_a_run_with_a_disturbed_step_can_be_read(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,7 +364,6 @@ def test_a_report_of_a_run_with_a_disturbed_step_can_be_read(
     assert (report.steps, report.all_steps, report.values[0].steps) == (STEPS - 1, STEPS, STEPS)
 
 
-@pytest.mark.slow
 def test_values_that_were_trained_while_every_step_was_disturbed_are_kept(
     case: Solved,
     bench: Bench,
@@ -393,7 +382,6 @@ def test_values_that_were_trained_while_every_step_was_disturbed_are_kept(
         assert all(np.array_equal(kept[name].ravel(), trained[name]) for name in trained)
 
 
-@pytest.mark.slow
 def test_a_report_lies_beside_the_values_of_its_own_run(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,7 +404,6 @@ def test_a_report_lies_beside_the_values_of_its_own_run(
     assert not (out / "replay.json").exists()
 
 
-@pytest.mark.slow
 def test_costs_of_another_board_are_reported(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,7 +416,6 @@ def test_costs_of_another_board_are_reported(
     assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
 
 
-@pytest.mark.slow
 def test_summary_of_an_emulated_board_does_not_say_measured(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -499,7 +485,6 @@ def test_samples_of_another_shape_are_refused(
     assert "samples.npz" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_kernels_that_differ_from_the_profiled_ones_are_refused(
     case: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -508,7 +493,6 @@ def test_kernels_that_differ_from_the_profiled_ones_are_refused(
     assert "sources or flags have changed" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_values_that_differ_in_unwatched_runs_are_reported(
     case: Solved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
