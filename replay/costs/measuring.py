@@ -234,9 +234,9 @@ def measure_and_watch(
     directory: Path,
     on_progress: OnProgress,
 ) -> DeviceProfile:
-    """Measure operations by themselves, with sittings of the networks' steps between the blocks.
+    """Measure operations by themselves, with sittings of the networks' steps after each block.
 
-    A microcontroller runs none here. :meth:`Watching.finished` runs what is left.
+    Those after the last block are left to :meth:`Watching.finished`, and on a microcontroller all.
 
     Args:
         watching: The board, the networks and their watches.
@@ -267,20 +267,13 @@ def measure_and_watch(
 
     if description.firmware is not None:
         return measure(range(options.blocks))
-    *parts, last_part = _parts(options.blocks)
-    for number, part in enumerate(parts, 1):
+    for measured in range(1, options.blocks):
         try:
-            profile = measure(part)
+            profile = measure(range(measured - 1, measured))
         except TooFewTrials:
             continue  # later blocks may have what is lacking
         if options.storage and description.storage is not None and profile.storage is None:
             continue  # which schedules are watched depends on what transfers cost
-        share = number / (len(parts) + 1)
+        share = measured / options.blocks
         watching.ahead(profile, share, lambda what: show(replace(last, activity=what)))
-    return measure(last_part)
-
-
-def _parts(blocks: int) -> list[range]:
-    """The first block, the blocks to the middle one, and the others; fewer parts of few blocks."""
-    ends = sorted({0, 1, (blocks + 1) // 2, blocks})
-    return list(map(range, ends, ends[1:]))
+    return measure(range(options.blocks - 1, options.blocks))

@@ -139,7 +139,7 @@ def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
     [
         (1, ["range(0, 1)"]),
         (2, ["range(0, 1)", "sittings up to 0.50", "range(1, 2)"]),
-        (5, ["range(0, 1)", FIRST, "range(1, 3)", SECOND, "range(3, 5)"]),
+        (3, ["range(0, 1)", FIRST, "range(1, 2)", SECOND, "range(2, 3)"]),
     ],
 )
 def test_sittings_of_a_step_are_between_the_blocks_of_a_profile(
@@ -164,7 +164,7 @@ def test_blocks_whose_trials_do_not_suffice_are_followed_by_others(
         return PART
 
     monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
-    assert profile("--model", "linear") == 0
+    assert profile("--model", "linear", "--blocks", "3") == 0
     assert done == ["schedules to watch", SECOND, "all sittings"]
 
 
@@ -186,9 +186,9 @@ def test_a_step_that_cannot_be_watched_between_blocks_is_watched_after_them(
 
     monkeypatch.setattr("replay.costs.measuring.profile_device", measure)
     monkeypatch.setattr("replay.costs.watch.Watch.of", of)
-    assert profile("--model", "linear") == 0
+    assert profile("--model", "linear", "--blocks", "3") == 0
     searched = "schedules to watch"
-    assert done == ["range(0, 1)", searched, "range(1, 3)", "range(3, 5)", searched]
+    assert done == ["range(0, 1)", searched, "range(1, 2)", "range(2, 3)", searched]
     assert "linear was not watched: no schedule can run" in capsys.readouterr().out
 
 
