@@ -17,7 +17,7 @@ from commands.arguments import (
 from commands.command import Command
 from commands.console import Console, Status
 from devices.documents.readable import time_words
-from devices.errors import ExitCode, InputError, MeasurementInvalid
+from devices.errors import ExitCode, InputError, JoulewrightError, MeasurementInvalid
 from devices.results import Results
 
 if TYPE_CHECKING:
@@ -142,7 +142,14 @@ def check(options: CheckOptions, console: Console) -> int:
             groups.append(_operations(again, profile, specs, measuring, trials, console))
         if watched:
             share_bytes = options.storage_budget_bytes // len(watched)
-            groups += _places(description, profile, share_bytes, trials.watching, console)
+            groups += _places(
+                description,
+                profile,
+                share_bytes,
+                trials.watching,
+                console,
+                has_others=bool(groups),
+            )
             trials.end_watching()
     now = datetime.now(UTC)
     unchecked = len(profile.operations) - len(specs)
@@ -210,8 +217,7 @@ def _chosen(
     options: CheckOptions, description: DeviceDescription, profile: DeviceProfile
 ) -> list[OpSpec]:
     from profiler.run.options import ProfileOptions
-    from profiler.run.preview import guess_s
-    from profiler.script.windows import CACHE_STATES, OpWindow
+    from profiler.run.preview import operation_s
     from replay.costs.check import stratified
 
     if not profile.operations:
@@ -225,14 +231,13 @@ def _chosen(
     ]
     if options.time_limit_s is None or not specs:
         return specs
-    measuring = ProfileOptions()
-
-    def cost_s(spec: OpSpec) -> float:
-        windows = (OpWindow(spec, state) for state in CACHE_STATES)
-        guessed_s = sum(guess_s(window, None, description, measuring) for window in windows)
-        return options.blocks * guessed_s
-
-    return stratified(profile, specs, cost_s, options.time_limit_s)
+    measuring = ProfileOptions(blocks=options.blocks)
+    return stratified(
+        profile,
+        specs,
+        lambda spec: operation_s(spec, description, measuring),
+        options.time_limit_s,
+    )
 
 
 def _operations(
@@ -267,16 +272,21 @@ def _places(
     share_bytes: int,
     directory: Path,
     console: Console,
+    *,
+    has_others: bool,
 ) -> list[CheckedGroup]:
     """Watch again the training steps that the profile watched, with other data.
 
-    Each may write ``share_bytes`` to storage.
+    Each may write ``share_bytes`` to storage. One that cannot be watched is left out, if there is
+    another one, or ``has_others`` says that other figures were measured again.
     """
     from commands.wording import COMPILING
     from replay.costs.check import place_figures
+    from replay.costs.measuring import NOT_WATCHED
     from replay.costs.watch import watch_step
 
     found: list[CheckedGroup] = []
+    failed: JoulewrightError | None = None
     for costs in profile.step_costs:
         network = costs.network
         with console.status() as status:
@@ -284,17 +294,24 @@ def _places(
             def progress(what: str, status: Status = status) -> None:
                 status.show(what, passing=what.startswith(COMPILING))
 
-            again = watch_step(
-                description,
-                network,
-                profile,
-                progress,
-                storage_budget_bytes=share_bytes,
-                first_seed=_SEED,
-                directory=directory,
-                counts_zeros=False,
-            )
-        found.append(place_figures(profile, again))
+            try:
+                again = watch_step(
+                    description,
+                    network,
+                    profile,
+                    progress,
+                    storage_budget_bytes=share_bytes,
+                    first_seed=_SEED,
+                    directory=directory,
+                    counts_zeros=False,
+                )
+            except NOT_WATCHED as error:
+                failed = error
+                console.say(f"the step of {network.model} was not watched again: {error}")
+                continue
+        found.append(place_figures(costs, again))
+    if failed is not None and not (found or has_others):
+        raise failed
     return found
 
 
@@ -324,4 +341,4 @@ def _percent(coverage: Coverage) -> str:
     return f"{100 * coverage.share:.1f} %"
 
 
-CHECK = Command(_add_options, CheckOptions.of, check)
+CHECK = Command(_add_options, CheckOptions.of, check, resumes=lambda _options: True)

@@ -67,12 +67,13 @@ def operation_figures(
     return CheckedGroup(tuple(found), sittings=tuple(sittings))
 
 
-def place_figures(profile: DeviceProfile, again: StepCosts) -> CheckedGroup:
+def place_figures(costs: StepCosts, again: StepCosts) -> CheckedGroup:
     """Costs in places of a step that was watched again, with a value for each sitting."""
+    known = {(place.op, place.key): place for place in costs.places}
     pairs = [
         (before, place)
         for place in again.places
-        if (before := profile.place.get((place.op, place.key))) is not None
+        if (before := known.get((place.op, place.key))) is not None
     ]
     figures = [
         CheckedFigure(

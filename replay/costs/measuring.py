@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = ProfileOptions()
 
-# Why a step cannot be watched, which is no reason to lose the costs of operations by themselves.
-_NOT_WATCHED = (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed)
+NOT_WATCHED = (BuildFailed, InputError, MeasurementInvalid, RequestRefused, ReplayFailed)
+"""Why a step cannot be watched, which is no reason to lose what else was measured."""
 
 
 def profile_network(
@@ -204,7 +204,7 @@ class Watching:
         for network in self.networks:
             try:
                 costs = self._watch(network, profile, progress).costs(profile, progress)
-            except _NOT_WATCHED as error:
+            except NOT_WATCHED as error:
                 note = f"The training step of {network.model} was not watched: {error}."
                 profile = profile.changed(notes=(*profile.notes, note))
             else:

@@ -234,13 +234,13 @@ def test_check_shares_the_bytes_that_may_be_written_and_announces_them(
     def watch_step(*_: Any, storage_budget_bytes: int, **__: Any) -> StepCosts:
         shares.append(storage_budget_bytes)
         if len(shares) == 2:
-            raise InputError("both were watched")
+            raise BoardUnreachable("both were watched")
         return watched("one")
 
     monkeypatch.setattr("commands.check._operations", lambda *_: None)
     monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: None)
     monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
-    assert cli.main([*CHECK, "--storage-budget-mib", "64"]) == 2
+    assert cli.main([*CHECK, "--storage-budget-mib", "64"]) == 3
     said = capsys.readouterr().err
     assert (
         "the step of one and of two is watched again; its steps write at most 64.00 MiB to" in said
@@ -258,6 +258,43 @@ def test_a_dry_check_only_says_what_it_would_measure_and_write(
     assert document["most_bytes_written_by_steps"] == most
     assert set(document["operations"]) == {RELU.key, ADD.key}
     assert not Path("results").exists()
+
+
+def a_figure() -> CheckedFigure:
+    interval = PART.operations[0].cold.time_s
+    sittings_s = (interval.median, interval.median)
+    return CheckedFigure(what="a", kind="a", profile=interval, sittings_s=sittings_s)
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_a_step_that_cannot_be_watched_again_does_not_end_the_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def watch_step(_: Any, network: ProfiledNetwork, *__: Any, **___: Any) -> StepCosts:
+        if network.model == "two":
+            raise MeasurementInvalid("its steps would write too much")
+        return watched("one")
+
+    monkeypatch.setattr("commands.check._operations", lambda *_: CheckedGroup((a_figure(),)))
+    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: CheckedGroup((a_figure(),)))
+    monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
+    assert cli.main([*CHECK, "--json"]) == 0
+    said = capsys.readouterr()
+    assert "the step of two was not watched again: its steps would write too much" in said.err
+    assert len(json.loads(said.out)["figures"]) == 2
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_a_check_of_nothing_but_steps_that_cannot_be_watched_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def watch_step(*_: Any, **__: Any) -> StepCosts:
+        raise MeasurementInvalid("its steps would write too much")
+
+    Path("measured.yaml").write_text(dump_yaml(in_one_block()))
+    monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
+    assert cli.main([*CHECK]) == 4
+    assert "error: its steps would write too much" in capsys.readouterr().err
 
 
 def in_one_block() -> DeviceProfile:
@@ -282,11 +319,7 @@ def test_costs_of_one_block_are_not_held_against_intervals_that_they_do_not_have
     assert cli.main([*CHECK, "--time-limit", "10"]) == 2
     assert "have no intervals that could be checked" in capsys.readouterr().err
 
-    interval = PART.operations[0].cold.time_s
-    figure = CheckedFigure(
-        what="a", kind="a", profile=interval, sittings_s=(interval.median, interval.median)
-    )
-    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: CheckedGroup((figure,)))
+    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: CheckedGroup((a_figure(),)))
     monkeypatch.setattr("replay.costs.watch.watch_step", lambda *_, **__: watched("one"))
     assert cli.main([*CHECK, "--json"]) == 0
     said = capsys.readouterr()

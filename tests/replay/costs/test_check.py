@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.profile import Interval
+from devices.profile import Interval, PlaceCost, ProfiledNetwork, StepCosts
 from profiler.run.table import TrialTable
 from profiler.statistics import later_intervals
-from replay.costs.check import check_report, operation_figures, stratified
+from replay.costs.check import check_report, operation_figures, place_figures, stratified
 from replay.costs.coverage import CheckedFigure, CheckedGroup, coverage, wilson
 from tests.support.graphs.profiles import made_up_profile
 
@@ -90,6 +90,21 @@ def test_figures_whose_window_was_void_in_one_block_stay_in_their_sittings() -> 
     assert np.isnan(group.values).any(axis=0).tolist() == [True, False, False]
     assert (group.values[:, 1] == 2.0).all()
     assert coverage([group.of_kind("relu.forward")]) == coverage([group])
+
+
+def test_a_step_is_held_against_its_own_earlier_watch() -> None:
+    """And not against that of another network that has the same op."""
+
+    def watched(model: str, time_s: float) -> StepCosts:
+        key = OpSpec.of("relu.forward", elements=64).key
+        place = PlaceCost(
+            op="f", key=key, time_s=Interval.exact(time_s), energy_j=None, sittings_s=(time_s,) * 3
+        )
+        network = ProfiledNetwork(model=model, batch=1, optimizer="sgd")
+        return StepCosts(network=network, sittings=(), correlation=0.0, places=(place,))
+
+    (figure,) = place_figures(watched("one", 1.0), watched("one", 1.5)).figures
+    assert (figure.profile.median, figure.sittings_s) == (1.0, (1.5,) * 3)
 
 
 def test_a_share_of_all_trials_is_as_sure_as_their_number() -> None:
