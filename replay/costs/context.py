@@ -66,7 +66,9 @@ def step_costs(
         packed: tensors whose zeros were counted; else those of ``before`` remain.
         situations: the situation of each op in the step; else those of ``before`` remain.
     """
-    earlier = {} if before is None else {place.op: place for place in before.places}
+    known_places = () if before is None else before.places
+    # The same op may compute another operation where its parameters are in storage.
+    earlier = {place.op: place for place in known_places if keys.get(place.op) == place.key}
     of_ops = [sitting.op_s for sitting in sittings if not sitting.only_transfers]
     executed: Sequence[Mapping[str, object]] = of_ops or [earlier]
     ops = [op for op in keys if all(op in own for own in executed)]

@@ -22,6 +22,7 @@ from devices.quantities import Count, NonNegative
 from devices.replay import Counters, MeasuredStep
 from replay.costs.power import MeteredSteps
 from replay.costs.transfers import by_themselves, middle_steps, without_transfers_beside
+from replay.reporting.timing import is_asynchronous
 from solver.problem.graph import CostedGraph
 
 # Hexadecimal digits of the key of kept sittings.
@@ -39,7 +40,7 @@ class WatchedSitting(StrictModel):
         measured: when the sitting ended.
         op_s: seconds of one execution of each op.
         page_in: bytes of each page-in, and its seconds in a step. Transfers of packed tensors are
-            left out, since they also pack.
+            left out, since they also pack, and transfers beside ops, which wait for the processor.
         page_out: the same of each page-out.
         transfers_processor_s: as in :class:`~devices.profile.Sitting`.
         only_transfers: the times of its ops do not count.
@@ -105,6 +106,7 @@ class WatchedSitting(StrictModel):
                 for index, action in enumerate(plan.actions)
                 if isinstance(action.does, kind)
                 and action.schedule_index is not None
+                and not is_asynchronous(action)
                 and graph.tensor[action.does.tensor].packed_bytes is None
             )
 
@@ -142,9 +144,12 @@ class WatchedSitting(StrictModel):
 
 
 def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:
-    """The processor's seconds for the transfers of a step, if all are of whole tensors."""
+    """The processor's seconds for the transfers of a step, if all are of whole tensors and none
+    runs beside an op."""
     kinds = {type(action.does) for action in plan.actions}
     if counters is None or RowsIn in kinds or not kinds & {PageIn, PageOut}:
+        return None
+    if any(map(is_asynchronous, plan.actions)):
         return None
     return counters.transfer_ns * 1e-9 / counters.steps
 

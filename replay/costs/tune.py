@@ -18,9 +18,10 @@ deadline under them, and its time was predicted within its interval. All rounds 
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +40,7 @@ from devices.errors import (
 from devices.profile import DeviceProfile, EnergySource, StepCosts
 from devices.replay import ReplayReport
 from replay.costs.context import counting_steps, step_costs, with_step_costs
+from replay.costs.refine import require_same_board
 from replay.costs.request import ANOTHER_DIRECTORY, Request, keep_request, require_same_request
 from replay.costs.sittings import WatchedSitting
 from replay.directory import SCHEDULE, StoredRun
@@ -197,24 +199,26 @@ def tune(
         KeyboardInterrupt: Ctrl-C ended a search or a run.
     """
     profile = _start(request, profile, directory, progress)
-    rounds: list[Round] = []
-    while len(rounds) < request.rounds:
-        number = len(rounds) + 1
-        kept = _finished(directory, number)
-        if kept is None:
-            try:
-                graph, schedule = _solved(request, profile, directory / _START, rounds, progress)
-            except (Infeasible, OrdersExhausted, NoScheduleFound) as error:
-                if not rounds:
-                    raise
-                return Tuned(tuple(rounds), converged=False, unsolved=error)
-            if rounds and rounds[-1].is_as_good_as(graph, schedule):
-                return Tuned(tuple(rounds), converged=True)
-            kept = _round(request, profile, graph, schedule, directory, number, progress)
-        rounds.append(kept)
-        profile = kept.corrected
+    rounds = list(_finished(directory))  # also more than are asked for now
+    for each in rounds:
+        on_round(each)
+    if rounds:
         _write_best(directory, rounds)
-        on_round(kept)
+    while len(rounds) < request.rounds:
+        if rounds:
+            profile = rounds[-1].corrected
+        try:
+            graph, schedule = _solved(request, profile, directory / _START, rounds, progress)
+        except (Infeasible, OrdersExhausted, NoScheduleFound) as error:
+            if not rounds:
+                raise
+            return Tuned(tuple(rounds), converged=False, unsolved=error)
+        if rounds and rounds[-1].is_as_good_as(graph, schedule):
+            return Tuned(tuple(rounds), converged=True)
+        number = len(rounds) + 1
+        rounds.append(_round(request, profile, graph, schedule, directory, number, progress))
+        _write_best(directory, rounds)
+        on_round(rounds[-1])
     return Tuned(tuple(rounds), converged=False)
 
 
@@ -278,11 +282,13 @@ def _start(
     return profile
 
 
-def _finished(directory: Path, number: int) -> Round | None:
-    own = _directory(directory, number)
-    if not (own / _CORRECTED).exists():
-        return None
-    return Round(number, StoredRun.read(own), read_yaml(own / _CORRECTED, DeviceProfile))
+def _finished(directory: Path) -> Iterator[Round]:
+    """All finished rounds in a directory, in their order."""
+    for number in itertools.count(1):
+        own = _directory(directory, number)
+        if not (own / _CORRECTED).exists():
+            return
+        yield Round(number, StoredRun.read(own), read_yaml(own / _CORRECTED, DeviceProfile))
 
 
 def _directory(directory: Path, number: int) -> Path:
@@ -368,6 +374,7 @@ def _round(
     replayed = replay_schedule(
         subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
     )
+    require_same_board(profile, replayed.measured.board, replayed.measured.energy_source)
     report = run_report(subject, str(own / SCHEDULE), replayed, expected, training, STEPS_PER_DAY)
     steps = counting_steps(replayed.watched)
     if not steps:

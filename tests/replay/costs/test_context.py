@@ -248,8 +248,11 @@ def test_a_sitting_knows_the_processors_time_for_the_transfers_of_a_step() -> No
 def test_what_a_transfer_beside_an_op_takes_of_the_processor_is_no_time_of_the_op(
     op_s: float, share: float, begins: float
 ) -> None:
-    """The op f runs while the page-in of a, which begins with it, is under way. Handing this over
-    takes a tenth of the rest of its time."""
+    """The op f runs while the page-in of a, which begins with it, is under way.
+
+    Handing this over takes a tenth of the rest of its time. Its own span has waits for the
+    processor, and does not count.
+    """
     profile = made_up_profile([RELU])
     assert profile.storage is not None
     handover_s = 0.1 * (1 - share) * op_s * begins
@@ -265,9 +268,14 @@ def test_what_a_transfer_beside_an_op_takes_of_the_processor_is_no_time_of_the_o
     spans = (Span(0.0, transfer_s), Span(0.0, op_s), Span(op_s, 1.0))
     steps = [MeasuredStep(op_s + 1.0, None, spans)] * 3
     changed = profile.changed(storage=shared)
-    found = WatchedSitting.of(beside, steps, PAGED, changed, "chain").op_s
-    assert found["f"] == pytest.approx(op_s - share * transfer_s - handover_s, abs=1e-12)
-    assert found["g"] == pytest.approx(1.0)
+    counters = Counters(
+        steps=3, bytes_in=0, bytes_out=0, erased_blocks=0, touched_bytes=0, transfer_ns=10_000
+    )
+    found = WatchedSitting.of(beside, steps, PAGED, changed, "chain", counters=counters)
+    assert found.op_s["f"] == pytest.approx(op_s - share * transfer_s - handover_s, abs=1e-12)
+    assert found.op_s["g"] == pytest.approx(1.0)
+    assert found.page_in == ()
+    assert found.transfers_processor_s is None
 
 
 def test_the_interval_of_transfers_holds_single_ones() -> None:
@@ -544,6 +552,16 @@ def test_earlier_sittings_keep_their_power() -> None:
     found = step_costs(profile, NETWORK, keys, [sitting({"f": 1e-3})], before=first)
     assert found.power == "scaled to the steps"
     assert found.places[0].energy_j == first.places[0].energy_j
+
+
+def test_sittings_of_another_operation_of_the_op_do_not_count() -> None:
+    """As of a step whose tables are in storage, of which it reads some rows only."""
+    profile = made_up_profile([RELU, ADD])
+    first = step_costs(profile, NETWORK, {"f": RELU.key}, [sitting({"f": 1e-3})] * 3)
+    (place,) = step_costs(
+        profile, NETWORK, {"f": ADD.key}, [sitting({"f": 9e-3})] * 3, before=first
+    ).places
+    assert (place.key, place.sittings_s) == (ADD.key, (9e-3,) * 3)
 
 
 def test_places_keep_the_situation_of_the_op() -> None:

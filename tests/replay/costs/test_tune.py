@@ -226,10 +226,10 @@ def test_a_schedule_whose_search_was_interrupted_is_neither_run_nor_the_last(
     assert not (tmp_path / "tuned" / "best.json").exists()
 
 
-def finished(directory: Path) -> Round:
+def finished(directory: Path, number: int = 1, joules: float = 3.0) -> Round:
     """A round that ``begun`` finds in its directory."""
-    own = a_round(1, None, joules=3.0)
-    run = replace(own.run, directory=directory / "round-1")
+    own = a_round(number, None, joules=joules)
+    run = replace(own.run, directory=directory / f"round-{number}")
     run.directory.mkdir()
     (run.directory / "corrected.yaml").write_text(dump_yaml(PROFILE))
     return replace(own, run=run)
@@ -261,6 +261,20 @@ def test_finished_rounds_remain_where_the_next_one_finds_no_schedule(
     assert isinstance(tuned.unsolved, error)
     assert f"--profile {first.corrected_file}" in str(tuned.unsolved)
     assert read_json(directory / "best.json", Schedule) == first.run.schedule
+
+
+def test_a_call_that_asks_for_fewer_rounds_has_all_that_are_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "tuned"
+    resume = begun(directory)
+    runs = {
+        each.run.directory: each.run for each in (finished(directory), finished(directory, 2, 1.0))
+    }
+    monkeypatch.setattr("replay.costs.tune.StoredRun.read", runs.__getitem__)
+    tuned = resume(request(rounds=1))
+    assert [each.number for each in tuned.rounds] == [1, 2]
+    assert tuned.best.number == 2
 
 
 def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
