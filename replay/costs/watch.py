@@ -15,7 +15,7 @@ from devices.errors import BuildFailed, MeasurementInvalid, RequestRefused
 from devices.profile import Build, DeviceProfile, PackedTensor, ProfiledNetwork, StepCosts
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, counting_steps, step_costs
-from replay.costs.refine import measured_build
+from replay.costs.refine import measured_build, require_same_board
 from replay.costs.sittings import KeptSittings, WatchedSitting
 from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
@@ -120,12 +120,13 @@ class Watch:
             ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
         count, steps = _count_and_steps(max(way.time_s for way in ways))
         # As many for each schedule, so that none counts more.
-        rounds = -(-count // len(ways))
+        of_ops = sum(not way.only_transfers for way in ways)
+        rounds = max(-(-count // len(ways)), -(-FEWEST_SITTINGS // of_ops))
         # Where counting zeros writes to storage, too, it has a share of its own.
         counting_pages = counts_zeros and ways[0].written_bytes > 0
         share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
         extent = _Extent(rounds, steps, share_bytes)
-        if all(extent.steps_of(way.written_bytes) == 0 for way in ways):
+        if all(extent.steps_of(way.written_bytes_a_step(description)) == 0 for way in ways):
             raise MeasurementInvalid(
                 f"{description.name}: {FEWEST_STEPS} steps of {network.model} in each of"
                 f" {rounds * len(ways)} sittings would write more than"
@@ -227,10 +228,12 @@ class Watch:
             matmul=self.build.matmul,
         )
         with opened as session:
+            require_same_board(profile, session.facts.identity, session.energy_source)
             for number, index in missing:
                 way, plan = ways[index], session.plans[index]
                 steps = self.extent.steps_of(written_bytes_a_step(plan, self.description))
                 if steps == 0:
+                    progress(f"not watched, since it would write too much: {way.words}")
                     continue
                 progress(f"watching {steps} steps, {way.words}")
                 # Also where an interrupted watch goes on, each sitting has a seed of its own.

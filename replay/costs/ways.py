@@ -81,6 +81,14 @@ class Way:
         plan = self.plan(self._workspace_bytes)
         return plan.arena_bytes + profiled_ram_bytes(plan, profile)
 
+    def written_bytes_a_step(self, description: DeviceDescription) -> int:
+        """Bytes that a step writes to the board's storage, with copies after it."""
+        from replay.runs import written_bytes_a_step
+
+        if self.written_bytes == 0:
+            return 0
+        return written_bytes_a_step(self.plan(self._workspace_bytes), description)
+
     @property
     def _workspace_bytes(self) -> dict[OpSpec, int]:
         """Workspaces that the operations took when they were profiled."""

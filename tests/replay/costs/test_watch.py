@@ -14,10 +14,11 @@ import pytest
 
 from devices.description import load_description
 from devices.documents.document import read_yaml
+from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile, OperationCost
 from profiler.run.trials import RunDirectory
-from replay.costs.watch import Watch
+from replay.costs.watch import Watch, watch_step
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.progress import ignore
 
@@ -114,11 +115,33 @@ def slowed(operation: OperationCost) -> OperationCost:
     return operation.model_copy(update={"cold": cold})
 
 
-def test_a_watch_has_the_sittings_that_were_run_ahead(tmp_path: Path) -> None:
-    """Also those of an interrupted profile, whose costs were others then."""
-    words = command(*PROFILE, "--no-additivity", results=tmp_path)
+@pytest.fixture(scope="module")
+def unwatched(tmp_path_factory: pytest.TempPathFactory) -> DeviceProfile:
+    """A profile of operations by themselves."""
+    results = tmp_path_factory.mktemp("unwatched")
+    words = command(*PROFILE, "--no-additivity", results=results)
     subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
-    profile = read_yaml(tmp_path / "profiles" / "local.yaml", DeviceProfile)
+    return read_yaml(results / "profiles" / "local.yaml", DeviceProfile)
+
+
+def test_a_step_is_not_watched_on_another_board(unwatched: DeviceProfile) -> None:
+    other = unwatched.board.model_copy(update={"serial": "of another board"})
+    (network,) = unwatched.networks
+    with pytest.raises(RequestRefused, match="costs of one board only"):
+        watch_step(
+            load_description("local"),
+            network,
+            unwatched.changed(board=other),
+            ignore,
+            storage_budget_bytes=0,
+        )
+
+
+def test_a_watch_has_the_sittings_that_were_run_ahead(
+    unwatched: DeviceProfile, tmp_path: Path
+) -> None:
+    """Also those of an interrupted profile, whose costs were others then."""
+    profile = unwatched
     (network,) = profile.networks
     files: list[dict[Path, bytes]] = []
     where: dict[str, Any] = {"storage_budget_bytes": 0, "directory": tmp_path}

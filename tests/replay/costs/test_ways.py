@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,12 @@ import pytest
 
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.profile import ProfiledNetwork
+from devices.profile import Build, ProfiledNetwork
 from devices.published import load_published
 from networks.models import build_model, step_of
+from replay.costs.context import FEWEST_SITTINGS
 from replay.costs.sittings import KeptSittings, WatchedSitting
-from replay.costs.watch import watch_step
+from replay.costs.watch import Watch, watch_step
 from replay.costs.ways import Way, ways_that_page, ways_to_run
 from replay.lowering.checks import ArenaTooTight
 from solver.problem.schedule import PageIn, PageOut, Schedule
@@ -66,9 +68,29 @@ def test_a_write_budget_that_allows_no_sitting_is_named_before_the_board_is_reac
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("replay.costs.watch.ways_to_run", lambda *_: [way(SCHEDULE)] * 3)
+    monkeypatch.setattr("replay.costs.ways.Way.written_bytes_a_step", lambda *_: 4096)
     profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
     with pytest.raises(MeasurementInvalid, match="would write more than 100 B to storage; allow"):
         watch_step(describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=100)
+
+
+@pytest.mark.parametrize("step_s", [1e-3, 30.0])
+def test_schedules_that_count_for_ops_have_enough_sittings(
+    step_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where steps are long, and one of three schedules is watched for its transfers."""
+    step = build_model("digits", 1, "sgd", "ram")
+    slow = Way(step, GRAPH, SCHEDULE.model_copy(update={"time_s": step_s}))
+    paging = replace(slow, only_transfers=True)
+    monkeypatch.setattr("replay.costs.watch.ways_to_run", lambda *_: [slow, slow])
+    monkeypatch.setattr("replay.costs.watch.can_page", lambda *_: True)
+    monkeypatch.setattr("replay.costs.watch.ways_that_page", lambda *_: [paging])
+    build = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)]).changed(build=build)
+    watch = Watch.of(
+        describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=0, directory=None
+    )
+    assert 2 * watch.extent.sittings >= FEWEST_SITTINGS
 
 
 def quiet(_activity: str) -> None:
