@@ -60,8 +60,8 @@ def step_costs(
         profile: costs of transfers by themselves, and of operations, for their power.
         network: the network whose step was watched.
         keys: key of the operation that each op has its cost from.
-        sittings: the sittings; each that counts for ops executed every op. Without any, the costs
-            are those of the sittings ``before``.
+        sittings: the sittings; each that counts for ops executed every op. Without any, only
+            those of ``before`` count.
         before: costs from earlier sittings of the same step, which are counted too.
         packed: tensors whose zeros were counted; else those of ``before`` remain.
         situations: the situation of each op in the step; else those of ``before`` remain.
@@ -78,7 +78,7 @@ def step_costs(
     ]
     operations = {operation.op: operation for operation in profile.operations}
     known = () if before is None else before.sittings
-    records = (*known, *(sitting.beside(profile) for sitting in sittings))
+    records = (*known, *(sitting.compared_with(profile) for sitting in sittings))
     factors = [each.power_factor for each in records if each.power_factor is not None]
     (in_steps,) = later_intervals([factors]) if factors else (None,)
     power: PowerInContext | None = None

@@ -20,12 +20,14 @@ from devices.replay import MeasuredStep
 
 
 class Work(StrictModel):
-    """What an action does, as far as profiles know its power: nothing, or one of the three.
+    """Work of an action whose power a profile may state: an operation, a read, or a write.
+
+    All attributes are None for an action that does something else, such as a move in RAM.
 
     Attributes:
         operation: key of the operation that it computes.
         read_bytes: bytes that it reads from storage.
-        written_bytes: bytes that it writes there.
+        written_bytes: bytes that it writes to storage.
     """
 
     operation: str | None = None

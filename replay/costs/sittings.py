@@ -32,7 +32,7 @@ _FORMAT = 5
 
 
 class WatchedSitting(StrictModel):
-    """What one sitting measured.
+    """Measurements of one sitting.
 
     Attributes:
         schedule: words for the schedule.
@@ -122,8 +122,8 @@ class WatchedSitting(StrictModel):
             metered=MeteredSteps.of(plan, steps),
         )
 
-    def beside(self, profile: DeviceProfile) -> Sitting:
-        """The sitting beside the costs of transfers and the powers by themselves of a profile."""
+    def compared_with(self, profile: DeviceProfile) -> Sitting:
+        """The sitting as a profile states it, with what transfers take by themselves."""
         storage = by_themselves(profile.storage)
         page_in: tuple[tuple[float, float], ...] = ()
         page_out = page_in

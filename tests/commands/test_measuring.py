@@ -104,7 +104,7 @@ class Watched:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is measured, in this order; watches are begun once."""
+    """Searches, blocks and sittings in their order, written down while the command runs."""
     found: list[str] = []
 
     def of(*_: Any, **__: Any) -> Watched:

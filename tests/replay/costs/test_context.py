@@ -167,14 +167,14 @@ def test_transfers_are_compared_with_their_law() -> None:
     sittings = [
         WatchedSitting.of(paging, steps, PAGED, profile, "chain") for _ in range(FEWEST_SITTINGS)
     ]
-    first = sittings[0].beside(profile)
+    first = sittings[0].compared_with(profile)
     ((alone_s, in_step_s),) = first.page_out
     assert in_step_s == pytest.approx(1.5 * alone_s)
     corrected = with_step_costs(profile, step_costs(profile, NETWORK, {}, sittings)).storage
     assert corrected is not None
     assert corrected.write_cost(8192)[0] == pytest.approx(1.5 * out_s)
     assert corrected.read_cost(8192)[0] == pytest.approx(1.1 * in_s)
-    assert sittings[0].beside(profile.changed(storage=corrected)) == first
+    assert sittings[0].compared_with(profile.changed(storage=corrected)) == first
 
 
 def transferring(*sittings: tuple[float | None, float]) -> list[Sitting]:

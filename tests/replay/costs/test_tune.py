@@ -19,6 +19,7 @@ from devices.errors import (
     JoulewrightError,
     NoScheduleFound,
     OrdersExhausted,
+    RequestRefused,
 )
 from devices.operation import OpSpec
 from devices.profile import EnergySource, ProfiledNetwork
@@ -291,6 +292,22 @@ def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
     with pytest.raises(KeyboardInterrupt):
         resume(request())
     assert (directory / "best.json").exists()
+
+
+def test_a_round_that_another_board_has_run_corrects_no_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = PROFILE.board.model_copy(update={"serial": "of another board"})
+    replayed = SimpleNamespace(measured=SimpleNamespace(board=other, energy_source="estimated"))
+    monkeypatch.setattr("replay.costs.tune._solved", lambda *_: (GRAPH, SCHEDULE))
+    monkeypatch.setattr("replay.runs.planned_execution", lambda _: None)
+    monkeypatch.setattr("replay.runs.written_bytes_a_step", lambda *_: 0)
+    monkeypatch.setattr("replay.runs.training_on", lambda *_: None)
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: replayed)
+    directory = tmp_path / "tuned"
+    with pytest.raises(RequestRefused, match="costs of one board only"):
+        begun(directory)(request())
+    assert not list(directory.glob("round-*/*"))
 
 
 def test_a_round_has_data_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
