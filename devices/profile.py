@@ -189,12 +189,15 @@ class Sitting(StrictModel):
     ``transfers_processor_s`` is the processor's time for the transfers of a step (mean over all
     steps); absent if the step transfers nothing, and in earlier releases.
     ``power_factor`` is the energy of a step over that of its actions by themselves (median over
-    steps); absent if no energy was measured.
+    steps); absent if no energy was measured. Sittings with the same ``pause`` ran one after the
+    other, in a pause of other measurements that began then; it is absent for one that ran at a time
+    of its own, on microcontrollers, whose speed does not change with time, and in earlier releases.
     """
 
     schedule: str
     steps: Count
     measured: str
+    pause: str | None = None
     page_in: tuple[tuple[Positive, NonNegative], ...] = ()
     page_out: tuple[tuple[Positive, NonNegative], ...] = ()
     transfers_processor_s: NonNegative | None = None
@@ -241,6 +244,21 @@ class StepCosts(StrictModel):
     energy_correlation: Fraction | None = None
     places: tuple[PlaceCost, ...]
     packed: tuple[PackedTensor, ...] = ()
+
+    @property
+    def sittings_of_ops(self) -> tuple[Sitting, ...]:
+        """The sittings that count for ops. Values of a place are of the last ones of these."""
+        return tuple(sitting for sitting in self.sittings if not sitting.only_transfers)
+
+    @model_validator(mode="after")
+    def _has_a_sitting_for_each_value(self) -> StepCosts:
+        most = len(self.sittings_of_ops)
+        for place in self.places:
+            if len(place.sittings_s) > most:
+                raise ValueError(
+                    f"{place.op} has values of {len(place.sittings_s)} sittings; {most} are stated"
+                )
+        return self
 
 
 class SweepPoint(StrictModel):

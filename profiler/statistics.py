@@ -17,17 +17,27 @@ Satterthwaite (1946, *An approximate distribution of estimates of variance compo
 variance of n figures has n / (1 + (n - 1) ρ²) times the degrees of freedom of one. No moderated
 spread has more.
 
-Measurements have longer tails than a normal distribution. Each sitting is therefore left out in
-turn and predicted from the others, for all figures; if their intervals hold less than 95 % of what
-was left out, all are widened until they do (cross-conformal prediction, Vovk 2015). Figures that
-differ by less than a window resolves are widened apart from the others: their spreads are rounding
-errors, and no measure of how far a rare interrupt moves them.
+Sittings within seconds of each other deviate alike where a computer's speed changes from one time
+to another, and are no independent values. Those of one time therefore count as one, by their mean.
+With the variances B between the means of k times and W within times, whose numbers of sittings
+have the harmonic mean r, a single sitting of a later time has the variance B + (1 - 1/r) W, as in a
+random-effects analysis of variance (Searle, Casella and McCulloch 1992, *Variance Components*,
+section 3.6). Satterthwaite gives its degrees of freedom: k - 1 where times differ most, and as many
+as for independent sittings where they do not.
+
+Measurements have longer tails than a normal distribution. Each time is therefore left out in turn
+and its sittings predicted from the others, for all figures; if their intervals hold less than 95 %
+of what was left out, all are widened until they do (cross-conformal prediction, Vovk 2015). Figures
+that differ by less than a window resolves are widened apart from the others: their spreads are
+rounding errors, and no measure of how far a rare interrupt moves them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +102,9 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
     return Interval(median=median, low=min(low, median), high=max(high, median))
 
 
-def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
+def later_intervals(
+    figures: Sequence[Sequence[float]], times: Sequence[Sequence[int]] | None = None
+) -> list[Interval]:
     """Median of each figure over its sittings, with the interval of one later sitting's value.
 
     A figure of one sitting gets the spread of the others, and no interval where none is known.
@@ -101,22 +113,36 @@ def later_intervals(figures: Sequence[Sequence[float]]) -> list[Interval]:
     Args:
         figures: For each figure, one value per sitting. All were measured in the same way, so that
             their relative spreads are comparable.
+        times: For each value, the number of the time at which it was measured. Values of a single
+            time are taken to be independent of each other, since nothing says how times differ.
+            Without it, each was measured at a time of its own.
 
     Raises:
         ValueError: A figure has no values.
     """
     if any(len(values) == 0 for values in figures):
         raise ValueError("a median needs at least one value")
-    samples = [np.asarray(values, dtype=np.float64) for values in figures]
+    numbers = times or [range(len(values)) for values in figures]
+    samples = [_Sample.of(*each) for each in zip(figures, numbers, strict=True)]
     widening, resolution = _widening(samples)
     intervals: list[Interval] = []
     for sample, (half, freedom) in zip(samples, _half_widths(samples), strict=True):
-        if len(sample) == 1 and half == 0.0:
-            intervals.append(Interval.exact(float(sample[0])))
+        if len(sample.values) == 1 and half == 0.0:
+            intervals.append(Interval.exact(float(sample.values[0])))
         else:
             widened = widening * half if half > _RESOLUTION else resolution
             intervals.append(_later(sample, widened, freedom))
     return intervals
+
+
+def later_variance(values: Sequence[float], times: Sequence[int]) -> float:
+    """Variance of the value of one sitting at a later time; 0 for a single value.
+
+    Args:
+        values: The value of each sitting, at least one.
+        times: The number of the time at which each was measured, as for :func:`later_intervals`.
+    """
+    return _variance(np.asarray(values, dtype=np.float64), _numbered(times))[0]
 
 
 def interval_after_one_sitting(
@@ -152,26 +178,98 @@ def _half(interval: Interval) -> float:
     return math.log(interval.high / interval.low) / 2
 
 
-def _spread(sample: NDArray[np.float64]) -> tuple[float, int]:
-    """Variance of the logarithms, and its degrees of freedom: 0 where it has none."""
-    if len(sample) < 2 or sample.min() <= 0:
-        return 0.0, 0
-    # The variance of equal values is not exactly zero.
-    variance = float(np.log(sample).var(ddof=1)) if np.ptp(sample) else 0.0
-    return variance, len(sample) - 1
+@dataclass(frozen=True)
+class _Sample:
+    """Values of one figure.
+
+    Attributes:
+        values: One for each sitting.
+        times: The number of each sitting's time; these are 0, 1, … without gaps.
+    """
+
+    values: NDArray[np.float64]
+    times: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, values: Sequence[float], times: Sequence[int]) -> _Sample:
+        return cls(np.asarray(values, dtype=np.float64), _numbered(times))
+
+    def without(self, time: int) -> _Sample:
+        """The values of the other times."""
+        others = self.times != time
+        times = self.times[others]
+        return _Sample(self.values[others], times - (times > time))
+
+    @property
+    def count(self) -> int:
+        """Number of times."""
+        return int(self.times.max()) + 1
+
+    @property
+    def has_logarithms(self) -> bool:
+        return bool(self.values.min() > 0)
+
+    @cached_property
+    def logs(self) -> NDArray[np.float64]:
+        return np.log(self.values)
+
+    @cached_property
+    def mean_log(self) -> float:
+        """Mean over the times of the mean logarithm of each."""
+        return float(_means(self.logs, self.times).mean())
+
+    @cached_property
+    def spread(self) -> tuple[float, float]:
+        """Variance of the logarithms, and its degrees of freedom: 0 where it has none."""
+        if self.count < 2 or not self.has_logarithms:
+            return 0.0, 0.0
+        variance, freedom = _variance(self.logs, self.times)
+        # The variance of equal values is not exactly zero.
+        return (variance if np.ptp(self.values) else 0.0), freedom
 
 
-def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[tuple[float, float]]:
+def _numbered(times: Sequence[int]) -> NDArray[np.int64]:
+    """The times, numbered 0, 1, …; a time of its own for each value if all are of one time."""
+    count = len(times)
+    if len(set(times)) in (1, count):
+        return np.arange(count)
+    return np.unique(np.asarray(times), return_inverse=True)[1].astype(np.int64)
+
+
+def _means(values: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean value of each time."""
+    return np.bincount(times, values) / np.bincount(times)
+
+
+def _variance(values: NDArray[np.float64], times: NDArray[np.int64]) -> tuple[float, float]:
+    """Variance of one value of a later time, and its degrees of freedom: 0 for a single time."""
+    means = _means(values, times)
+    count = len(means)
+    if count < 2:
+        return 0.0, 0.0
+    between = float(means.var(ddof=1))
+    if count == len(values):
+        return between, count - 1.0
+    share = 1.0 - float((1.0 / np.bincount(times)).mean())
+    freedom = len(values) - count
+    within = share * float(((values - means[times]) ** 2).sum()) / freedom
+    variance = between + within
+    if variance == 0.0:
+        return 0.0, count - 1.0
+    parts = (between / variance) ** 2 / (count - 1) + (within / variance) ** 2 / freedom
+    return variance, 1.0 / parts
+
+
+def _half_widths(samples: Sequence[_Sample]) -> list[tuple[float, float]]:
     """Half widths on the logarithmic scale, 0 where no spread is known, and degrees of freedom."""
     from scipy.special import stdtrit
 
-    spreads = [_spread(sample) for sample in samples]
-    variances, freedoms = _moderated(spreads, _correlation(samples))
+    variances, freedoms = _moderated([each.spread for each in samples], _correlation(samples))
     return [
         (
             float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-            * math.sqrt(variance * (1 + 1 / len(sample)))
-            if variance > 0 and sample.min() > 0
+            * math.sqrt(variance * (1 + 1 / sample.count))
+            if variance > 0 and sample.has_logarithms
             else 0.0,
             freedom,
         )
@@ -179,38 +277,39 @@ def _half_widths(samples: Sequence[NDArray[np.float64]]) -> list[tuple[float, fl
     ]
 
 
-def _correlation(samples: Sequence[NDArray[np.float64]]) -> float:
+def _correlation(samples: Sequence[_Sample]) -> float:
     """Mean correlation of two figures' logarithms over sittings, of those with most values.
 
     It is that of the figures in units of their spreads: the variance of the sum of n such figures
     is n + n (n - 1) ρ.
     """
-    known = [sample for sample in samples if _spread(sample)[0] > 0]
-    most = max(map(len, known), default=0)
-    logs = np.log([sample for sample in known if len(sample) == most])
-    count = len(logs)
+    known = [sample for sample in samples if sample.spread[0] > 0]
+    most = max((len(sample.values) for sample in known), default=0)
+    longest = [sample for sample in known if len(sample.values) == most]
+    count = len(longest)
     if count < 2:
         return 0.0
-    deviations = logs - logs.mean(axis=1, keepdims=True)
-    total = float((deviations / logs.std(axis=1, ddof=1, keepdims=True)).sum(axis=0).var(ddof=1))
+    units = [sample.logs / math.sqrt(sample.spread[0]) for sample in longest]
+    total, _ = _variance(np.sum(units, axis=0), longest[0].times)
     return min(1.0, max(0.0, (total / count - 1) / (count - 1)))
 
 
-def _widening(samples: Sequence[NDArray[np.float64]]) -> tuple[float, float]:
+def _widening(samples: Sequence[_Sample]) -> tuple[float, float]:
     """Factor, at least 1, with which intervals hold 95 % of the values that were left out, and the
     half width with which those below the resolution do."""
     resolved: list[float] = []
     unresolved: list[float] = []
-    for sitting in range(max(map(len, samples), default=0)):
-        # Two values are left, so that there is a spread.
-        left = [s for s in samples if len(s) > max(sitting, 2) and s.min() > 0]
-        others = [np.delete(sample, sitting) for sample in left]
+    for time in range(max((sample.count for sample in samples), default=0)):
+        # Two times are left, so that there is a spread.
+        left = [each for each in samples if each.count > max(time, 2) and each.has_logarithms]
+        others = [sample.without(time) for sample in left]
         for sample, other, (half, _) in zip(left, others, _half_widths(others), strict=True):
-            error = abs(math.log(sample[sitting]) - float(np.log(other).mean()))
-            if half > _RESOLUTION:
-                resolved.append(error / half)
-            else:
-                unresolved.append(error / _RESOLUTION)
+            for log in sample.logs[sample.times == time].tolist():
+                error = abs(log - other.mean_log)
+                if half > _RESOLUTION:
+                    resolved.append(error / half)
+                else:
+                    unresolved.append(error / _RESOLUTION)
     return _factor(resolved), _factor(unresolved) * _RESOLUTION
 
 
@@ -222,20 +321,20 @@ def _factor(scores: Sequence[float]) -> float:
     return max(1.0, sorted(scores)[rank - 1])
 
 
-def _later(sample: NDArray[np.float64], half: float, freedom: float) -> Interval:
-    median = float(np.median(sample))
-    if sample.min() <= 0:
-        return Interval(median=median, low=float(sample.min()), high=float(sample.max()))
+def _later(sample: _Sample, half: float, freedom: float) -> Interval:
+    values = sample.values
+    median = float(np.median(values))
+    if not sample.has_logarithms:
+        return Interval(median=median, low=float(values.min()), high=float(values.max()))
     half = min(_WIDEST, half)
-    mean = float(np.log(sample).mean())
-    low, high = math.exp(mean - half), math.exp(mean + half)
+    low, high = math.exp(sample.mean_log - half), math.exp(sample.mean_log + half)
     return Interval(
         median=median, low=min(low, median), high=max(high, median), freedom=freedom or None
     )
 
 
 def _moderated(
-    spreads: Sequence[tuple[float, int]], correlation: float
+    spreads: Sequence[tuple[float, float]], correlation: float
 ) -> tuple[list[float], list[float]]:
     """Variances and degrees of freedom, each moderated by all.
 
@@ -246,7 +345,7 @@ def _moderated(
     known = [(variance, freedom) for variance, freedom in spreads if freedom > 0]
     typical = float(np.median([variance for variance, _ in known])) if known else 0.0
     if len(known) < _FEWEST_FIGURES or typical == 0.0:
-        return [variance for variance, _ in spreads], [float(freedom) for _, freedom in spreads]
+        return [variance for variance, _ in spreads], [freedom for _, freedom in spreads]
     from scipy.special import digamma, polygamma
 
     halves = np.array([freedom / 2 for _, freedom in known])
@@ -264,7 +363,7 @@ def _moderated(
             (prior_freedom * prior + freedom * variance) / (prior_freedom + freedom)
             for variance, freedom in spreads
         ],
-        [max(float(freedom), min(prior_freedom + freedom, pooled)) for _, freedom in spreads],
+        [max(freedom, min(prior_freedom + freedom, pooled)) for _, freedom in spreads],
     )
 
 

@@ -143,7 +143,7 @@ def _unscheduled(record: Record) -> DeviceProfile:
     """Costs in places from sittings of the unscheduled step alone; all where there are none."""
     profile = record.profile
     for costs in profile.step_costs:
-        of_ops = [sitting for sitting in costs.sittings if not sitting.only_transfers]
+        of_ops = costs.sittings_of_ops
         chosen = [n for n, s in enumerate(of_ops) if s.schedule == "unscheduled"]
         if chosen:
             places = tuple(

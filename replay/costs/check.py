@@ -20,6 +20,7 @@ from devices.quantities import Label, NonNegative, WholeNumber
 from profiler.run.table import TrialTable
 from profiler.script.windows import CACHE_STATES, OpWindow
 from replay.costs.coverage import CheckedFigure, CheckedGroup, Coverage, coverage
+from replay.costs.sittings import times_of
 
 
 class CheckReport(StrictModel):
@@ -84,7 +85,8 @@ def place_figures(costs: StepCosts, again: StepCosts) -> CheckedGroup:
         )
         for before, place in pairs
     ]
-    return CheckedGroup.of(figures, [before.sittings_s for before, _ in pairs])
+    times = times_of(costs.sittings_of_ops)
+    return CheckedGroup.of(figures, [before.sittings_s for before, _ in pairs], times)
 
 
 def check_report(

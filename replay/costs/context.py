@@ -4,7 +4,8 @@ In a loop of its own, an operation finds its operands in the caches, or none of 
 values in them. In a step, both depend on its place. A sitting is one process that runs some watched
 steps. Sittings differ in all that a later run may differ in: process, addresses, data, and the
 schedule, as what runs before an op depends on it. Their spread is therefore the error of a
-prediction (:func:`~profiler.statistics.later_intervals`).
+prediction (:func:`~profiler.statistics.later_intervals`). Those of one pause between other
+measurements count as one time.
 
 The cost of an op in a sitting is the mean over its executions in a step (several where the schedule
 recomputes it), of which the median over the steps: what executions of an op cost must add up to
@@ -22,8 +23,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from devices.profile import (
     DeviceProfile,
     Interval,
@@ -31,13 +30,14 @@ from devices.profile import (
     PlaceCost,
     PowerInContext,
     ProfiledNetwork,
+    Sitting,
     StepCosts,
 )
 from devices.replay import MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.statistics import later_intervals
+from profiler.statistics import later_intervals, later_variance
 from replay.costs.power import power_in_context, product
-from replay.costs.sittings import WatchedSitting
+from replay.costs.sittings import WatchedSitting, times_of
 from replay.costs.transfers import by_themselves, processor_share, within_steps
 from replay.running.measured import ReplayRecord
 from solver.costing.situation import Situation
@@ -79,11 +79,13 @@ def step_costs(
     operations = {operation.op: operation for operation in profile.operations}
     known = () if before is None else before.sittings
     records = (*known, *(sitting.compared_with(profile) for sitting in sittings))
-    factors = [each.power_factor for each in records if each.power_factor is not None]
-    (in_steps,) = later_intervals([factors]) if factors else (None,)
+    in_steps = power_factor(records)
+    times = times_of(each for each in records if not each.only_transfers)
+    # An op that was not executed before has values of the last sittings only.
+    own_times = [times[len(times) - len(own) :] for own in values]
     power: PowerInContext | None = None
     places = []
-    for op, own, time_s in zip(ops, values, later_intervals(values), strict=True):
+    for op, own, time_s in zip(ops, values, later_intervals(values, own_times), strict=True):
         source: PowerInContext | None = None
         power_w: Interval | None = None
         if (operation := operations.get(keys[op])) is not None:
@@ -100,7 +102,7 @@ def step_costs(
                 **(situations[op]._asdict() if situations else _situation(earlier.get(op))),
             )
         )
-    correlation = _correlation(values, 0.0 if before is None else before.correlation)
+    correlation = _correlation(values, own_times, 0.0 if before is None else before.correlation)
     return StepCosts(
         network=network,
         sittings=records,
@@ -150,7 +152,16 @@ def without_step_costs(profile: DeviceProfile) -> DeviceProfile:
     return profile.changed(step_costs=(), storage=by_themselves(profile.storage))
 
 
-def _correlation(values: Sequence[Sequence[float]], known: float) -> float:
+def power_factor(sittings: Sequence[Sitting]) -> Interval | None:
+    """Power of a step over that of its actions by themselves; None if no energy was measured."""
+    metered = [each for each in sittings if each.power_factor is not None]
+    factors = [each.power_factor for each in metered if each.power_factor is not None]
+    return later_intervals([factors], [times_of(metered)])[0] if factors else None
+
+
+def _correlation(
+    values: Sequence[Sequence[float]], times: Sequence[Sequence[int]], known: float
+) -> float:
     """Mean correlation of two ops over sittings, weighted by their spreads.
 
     It is that of the ops with the most sittings, and what is ``known`` of it where they are too
@@ -160,12 +171,13 @@ def _correlation(values: Sequence[Sequence[float]], known: float) -> float:
     longest = [own for own in values if len(own) == most]
     if most < FEWEST_SITTINGS or len(longest) == 1:
         return known
-    table = np.array(longest)
-    apart = float(table.var(axis=1, ddof=1).sum())
-    together = float(table.std(axis=1, ddof=1).sum()) ** 2
+    when = next(each for each in times if len(each) == most)
+    variances = [later_variance(own, when) for own in longest]
+    apart = math.fsum(variances)
+    together = math.fsum(map(math.sqrt, variances)) ** 2
     if together <= apart:
         return 0.0
-    total = float(table.sum(axis=0).var(ddof=1))
+    total = later_variance([math.fsum(own) for own in zip(*longest, strict=True)], when)
     return min(1.0, max(0.0, (total - apart) / (together - apart)))
 
 

@@ -11,11 +11,11 @@ of independent trials:
 
 * Trials of one sitting of the check deviate together, as when the whole board is slower. Their
   variance is that between sittings (Kish 1965, *Survey Sampling*, section 8.2).
-* A sitting of the profile that was unusual shifts the intervals of many figures. Its part of the
-  variance is found by the jackknife: the share with intervals from all sittings but one, for each
-  (Efron 1982, *The Jackknife, the Bootstrap and Other Resampling Plans*, chapter 3). Where the
-  profile keeps no sittings, each interval is taken to err by itself; trials of one figure then form
-  a cluster.
+* A sitting of the profile that was unusual shifts the intervals of many figures, and so do those
+  of one pause together. Their part of the variance is found by the jackknife: the share with
+  intervals from the sittings of all times but one, for each time (Efron 1982, *The Jackknife, the
+  Bootstrap and Other Resampling Plans*, chapter 3). Where the profile keeps no sittings, each
+  interval is taken to err by itself; trials of one figure then form a cluster.
 
 The two variances add up. They are stated as the number of independent trials with this variance;
 weights by time reduce that number likewise. The interval is Wilson's (1927) for this number, with
@@ -43,8 +43,8 @@ CLAIM = 0.95
 
 _NORMAL_QUANTILE = 1.959964
 
-# Fewest sittings of which one is left out: two of the others are needed for a spread.
-_FEWEST_SITTINGS = 3
+# Fewest times of which one is left out: two of the others are needed for a spread.
+_FEWEST_TIMES = 3
 
 
 class Coverage(StrictModel):
@@ -85,8 +85,8 @@ class CheckedGroup:
 
     Attributes:
         figures: the figures.
-        without: for each sitting of the profile, the intervals of all figures from the other
-            sittings; empty where the profile keeps no sittings.
+        without: for each time of the profile's sittings, the intervals of all figures from the
+            sittings of other times; empty where the profile keeps no sittings.
         sittings: for each figure the numbers of the check's sittings that its values are of; empty
             where all are of the first ones.
     """
@@ -97,17 +97,31 @@ class CheckedGroup:
 
     @classmethod
     def of(
-        cls, figures: Sequence[CheckedFigure], profiled: Sequence[Sequence[float]]
+        cls,
+        figures: Sequence[CheckedFigure],
+        profiled: Sequence[Sequence[float]],
+        times: Sequence[int],
     ) -> CheckedGroup:
-        """Figures with the values of their profile's sittings, in the same order."""
-        counts = {len(values) for values in profiled}
-        if len(counts) != 1 or (count := counts.pop()) < _FEWEST_SITTINGS:
+        """Figures, with the values of their profile's sittings.
+
+        Args:
+            figures: the figures.
+            profiled: for each figure, the value of each of the profile's sittings.
+            times: the number of each of these sittings' time.
+        """
+        numbers = sorted(set(times))
+        if len(numbers) == 1:  # how times differ is not known
+            numbers = list(times := range(len(times)))
+        if len(numbers) < _FEWEST_TIMES or any(len(own) != len(times) for own in profiled):
             return cls(tuple(figures))
-        without = (
-            later_intervals([[*own[:number], *own[number + 1 :]] for own in profiled])
-            for number in range(count)
-        )
-        return cls(tuple(figures), tuple(map(tuple, without)))
+
+        def without(left_out: int) -> tuple[Interval, ...]:
+            others = [index for index, time in enumerate(times) if time != left_out]
+            values = [[own[index] for index in others] for own in profiled]
+            own_times = [times[index] for index in others]
+            return tuple(later_intervals(values, [own_times] * len(values)))
+
+        return cls(tuple(figures), tuple(map(without, numbers)))
 
     def of_kind(self, kind: str) -> CheckedGroup:
         """The figures of one kind."""
@@ -178,7 +192,7 @@ class _Counted:
     Attributes:
         weights: of the trials; 0 where a figure has none in a sitting.
         held: 1 where the profile's interval holds the trial, else 0.
-        without: ``held`` by the intervals without each sitting of the profile.
+        without: ``held`` by the intervals without the profile's sittings of each time.
     """
 
     weights: NDArray[np.float64]

@@ -41,7 +41,8 @@ from devices.profile import (
 )
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.run.assembly import FEWEST_TRIALS
-from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
+from profiler.statistics import interval_after_one_sitting, median_interval
+from replay.costs.context import power_factor
 from replay.costs.power import MeteredSteps, power_in_context, product
 from replay.reporting.timing import ScheduledActions
 from solver.costing.situation import BY_ITSELF, Situation
@@ -377,9 +378,9 @@ def _factors_of_sittings(profile: DeviceProfile) -> list[tuple[Interval, int]]:
     """Intervals of the power factor of each watched step, with the number of its sittings."""
     found = []
     for step in profile.step_costs:
-        factors = [each.power_factor for each in step.sittings if each.power_factor is not None]
-        if factors:
-            found.append((later_intervals([factors])[0], len(factors)))
+        if (factor := power_factor(step.sittings)) is not None:
+            metered = [each for each in step.sittings if each.power_factor is not None]
+            found.append((factor, len(metered)))
     return found
 
 

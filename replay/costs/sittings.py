@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +38,7 @@ class WatchedSitting(StrictModel):
         schedule: words for the schedule.
         steps: watched steps that count.
         measured: when the sitting ended.
+        pause: as in :class:`~devices.profile.Sitting`.
         op_s: seconds of one execution of each op.
         page_in: bytes of each page-in, and its seconds in a step. Transfers of packed tensors are
             left out, since they also pack, and transfers beside ops, which wait for the processor.
@@ -50,6 +51,7 @@ class WatchedSitting(StrictModel):
     schedule: str
     steps: Count
     measured: str
+    pause: str | None = None
     op_s: Mapping[str, NonNegative]
     page_in: tuple[tuple[Count, NonNegative], ...] = ()
     page_out: tuple[tuple[Count, NonNegative], ...] = ()
@@ -66,6 +68,7 @@ class WatchedSitting(StrictModel):
         profile: DeviceProfile,
         schedule: str,
         *,
+        pause: str | None = None,
         counters: Counters | None = None,
         only_transfers: bool = False,
     ) -> WatchedSitting:
@@ -77,6 +80,7 @@ class WatchedSitting(StrictModel):
             graph: the graph of the schedule, with the tensors' sizes.
             profile: for how much of its time a transfer that runs beside an op needs the processor.
             schedule: words for the schedule.
+            pause: when the pause of other measurements began in which the sitting ran, if in one.
             counters: totals of the run that the steps are of, if they are known.
             only_transfers: the times of its ops do not count.
         """
@@ -114,6 +118,7 @@ class WatchedSitting(StrictModel):
             schedule=schedule,
             steps=len(steps),
             measured=datetime.now(UTC).isoformat(timespec="seconds"),
+            pause=pause,
             op_s={op: in_a_step(own) / len(own) for op, own in executions.items()},
             page_in=transfers(PageIn),
             page_out=transfers(PageOut),
@@ -135,12 +140,22 @@ class WatchedSitting(StrictModel):
             schedule=self.schedule,
             steps=self.steps,
             measured=self.measured,
+            pause=self.pause,
             page_in=page_in,
             page_out=page_out,
             transfers_processor_s=self.transfers_processor_s,
             only_transfers=self.only_transfers,
             power_factor=statistics.median(factors) if factors else None,
         )
+
+
+def times_of(sittings: Iterable[Sitting]) -> list[int]:
+    """The number of each sitting's time: sittings of one pause have the same.
+
+    Within seconds, a computer's speed hardly changes.
+    """
+    numbers: dict[object, int] = {}
+    return [numbers.setdefault(each.pause or object(), len(numbers)) for each in sittings]
 
 
 def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> float | None:

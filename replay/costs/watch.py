@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from devices.documents.readable import size
@@ -219,6 +220,9 @@ class Watch:
                 missing.append((number, index))
         if not missing:
             return found
+        # A microcontroller's speed does not change with time.
+        has_system = self.description.firmware is None
+        pause = datetime.now(UTC).isoformat(timespec="milliseconds") if has_system else None
         opened = open_replay(
             self.description,
             ways[0].step.distinct_specs,
@@ -249,6 +253,7 @@ class Watch:
                     way.graph,
                     profile,
                     way.words,
+                    pause=pause,
                     counters=record.counters,
                     only_transfers=way.only_transfers,
                 )

@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from devices.profile import Interval
-from profiler.statistics import interval_after_one_sitting, later_intervals, median_interval
+from profiler.statistics import (
+    interval_after_one_sitting,
+    later_intervals,
+    later_variance,
+    median_interval,
+)
 
 VALUES = st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=8)
 
@@ -57,6 +62,73 @@ def test_the_interval_holds_a_later_sitting(count: int, unlike: float) -> None:
 @pytest.mark.parametrize("count", [3, 5, 10])
 def test_the_interval_holds_a_later_sitting_of_a_board_with_long_tails(count: int) -> None:
     assert coverage(count, unlike=0.5, method=later_intervals, tails=True) >= 0.93
+
+
+def in_pauses(seed: int, pauses: int, in_each: int, *, memory_s: float) -> NDArray[np.float64]:
+    """Times of 40 operations in sittings of several pauses, and in a later one, in the last column.
+
+    Sittings of a pause are 0.8 s apart, pauses a minute. The computer's speed changes by 3 %, with
+    a correlation of exp(-t / ``memory_s``) over t seconds; each operation deviates by 1 % besides.
+    """
+    rng = np.random.default_rng(seed)
+    when_s = np.array([60.0 * k + 0.8 * n for k in range(pauses) for n in range(in_each)])
+    when_s = np.append(when_s, 60.0 * pauses)
+    apart_s = np.abs(when_s[:, None] - when_s)
+    root = np.linalg.cholesky(np.exp(-apart_s / memory_s) + 1e-9 * np.eye(len(when_s)))
+    speed = root @ rng.standard_normal(len(when_s))
+    own = rng.standard_normal((40, len(when_s)))
+    drawn: NDArray[np.float64] = 1e-4 * np.exp(0.03 * speed + 0.01 * own)
+    return drawn
+
+
+def held_and_width(
+    pauses: int, in_each: int, memory_s: float, *, apart: bool
+) -> tuple[float, float]:
+    """Share of later sittings that are held, and mean relative half width.
+
+    With ``apart``, each sitting is taken to be at a time of its own.
+    """
+    numbers = [number for number in range(pauses) for _ in range(in_each)]
+    held, widths = [], []
+    for seed in range(150):
+        drawn = in_pauses(seed, pauses, in_each, memory_s=memory_s)
+        found = later_intervals(drawn[:, :-1].tolist(), None if apart else [numbers] * len(drawn))
+        for interval, later in zip(found, drawn[:, -1], strict=True):
+            held.append(interval.low <= later <= interval.high)
+            widths.append(math.log(interval.high / interval.low) / 2)
+    return float(np.mean(held)), float(np.mean(widths))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pauses", "in_each"), [(5, 2), (3, 3), (4, 4)])
+def test_sittings_of_one_pause_count_as_one_time(pauses: int, in_each: int) -> None:
+    """Taken to be independent, they hold too few later sittings."""
+    held, _ = held_and_width(pauses, in_each, 6.0, apart=False)
+    assert held >= 0.94
+    assert held_and_width(pauses, in_each, 6.0, apart=True)[0] < min(0.93, held - 0.02)
+
+
+@pytest.mark.slow
+def test_independent_sittings_are_worth_as_much_in_pauses() -> None:
+    held, width = held_and_width(5, 2, 0.05, apart=False)
+    alone_held, alone = held_and_width(5, 2, 0.05, apart=True)
+    assert min(held, alone_held) >= 0.94
+    assert width < 1.15 * alone
+
+
+def test_sittings_of_a_single_pause_are_taken_as_they_are() -> None:
+    drawn = sittings(0, 5, unlike=0.3).tolist()
+    assert later_intervals(drawn, [[7] * 5] * len(drawn)) == later_intervals(drawn)
+    assert later_intervals(drawn, [[3, 1, 4, 0, 5]] * len(drawn)) == later_intervals(drawn)
+
+
+def test_the_variance_of_a_later_sitting_is_that_between_pauses_and_half_of_that_within() -> None:
+    values = np.array([[1.0, 3.0], [4.0, 8.0], [5.0, 3.0]])
+    between, within = values.mean(axis=1).var(ddof=1), values.var(axis=1, ddof=1).mean()
+    found = later_variance(values.ravel().tolist(), [0, 0, 1, 1, 2, 2])
+    assert found == pytest.approx(between + within / 2)
+    assert later_variance([1.0, 3.0, 4.0], [0, 1, 2]) == pytest.approx(np.var([1, 3, 4], ddof=1))
+    assert later_variance([2.0], [0]) == 0.0
 
 
 def test_the_bootstrap_of_the_median_does_not_hold_a_later_sitting() -> None:

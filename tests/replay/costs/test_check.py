@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.profile import Interval, PlaceCost, ProfiledNetwork, StepCosts
+from devices.profile import Interval, PlaceCost, ProfiledNetwork, Sitting, StepCosts
 from profiler.run.table import TrialTable
 from profiler.statistics import later_intervals
 from replay.costs.check import check_report, operation_figures, place_figures, stratified
@@ -101,7 +101,8 @@ def test_a_step_is_held_against_its_own_earlier_watch() -> None:
             op="f", key=key, time_s=Interval.exact(time_s), energy_j=None, sittings_s=(time_s,) * 3
         )
         network = ProfiledNetwork(model=model, batch=1, optimizer="sgd")
-        return StepCosts(network=network, sittings=(), correlation=0.0, places=(place,))
+        sitting = Sitting(schedule="unscheduled", steps=3, measured="2026-01-31T12:00:00+00:00")
+        return StepCosts(network=network, sittings=(sitting,) * 3, correlation=0.0, places=(place,))
 
     (figure,) = place_figures(watched("one", 1.0), watched("one", 1.5)).figures
     assert (figure.profile.median, figure.sittings_s) == (1.0, (1.5,) * 3)
@@ -139,7 +140,7 @@ def checked(seed: int) -> CheckedGroup:
         figure(*again, interval=interval)
         for again, interval in zip(after, later_intervals(before), strict=True)
     ]
-    return CheckedGroup.of(figures, before)
+    return CheckedGroup.of(figures, before, range(len(before[0])))
 
 
 @pytest.mark.slow
@@ -148,6 +149,16 @@ def test_a_check_allows_for_what_was_unusual_when_the_profile_was_measured() -> 
     assert np.mean([each.share for each in found]) == pytest.approx(0.95, abs=0.02)
     assert np.mean([each.low <= 0.95 <= each.high for each in found]) >= 0.9
     assert np.mean([each.is_clearly_below_the_claim for each in found]) <= 0.05
+
+
+def test_sittings_of_one_pause_are_left_out_together() -> None:
+    """Two of eight, in one pause, found 2.0: only without both, an interval does not hold it."""
+    before = [[1.0, 1.01] * 3 + [2.0, 2.01]]
+    figures = [figure(2.0, interval=Interval(median=1.0, low=0.5, high=3.0))]
+    for times, narrow in ((range(8), 0), ((0, 0, 1, 1, 2, 2, 3, 3), 1), ([0] * 8, 0)):
+        without = CheckedGroup.of(figures, before, times).without
+        assert len(without) == (4 if narrow else 8)
+        assert sum(interval.high < 2.0 for (interval,) in without) == narrow
 
 
 @given(st.floats(0.0, 1.0), st.floats(1.0, 1e6))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
@@ -62,10 +63,13 @@ def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
     return MeasuredStep(math.fsum(times_s), energy_j, spans)
 
 
-def sitting(op_s: dict[str, float], metered: MeteredSteps | None = None) -> WatchedSitting:
+def sitting(
+    op_s: dict[str, float], metered: MeteredSteps | None = None, pause: str | None = None
+) -> WatchedSitting:
     """A sitting whose steps no meter measured, or one with the ``metered`` steps."""
+    metered = metered or MeteredSteps()
     return WatchedSitting(
-        schedule="chain", steps=10, measured=WHEN, op_s=op_s, metered=metered or MeteredSteps()
+        schedule="chain", steps=10, measured=WHEN, pause=pause, op_s=op_s, metered=metered
     )
 
 
@@ -427,6 +431,50 @@ def test_later_sittings_are_added_to_earlier_ones() -> None:
     assert len(both.sittings) == 9
 
 
+def in_pauses(op: str) -> Iterator[WatchedSitting]:
+    """Sittings of one op in four pauses, between which a computer's speed changes by 20 %."""
+    for number, pause in enumerate(("12:00", "12:01", "12:02", "12:03")):
+        for time_s in (1e-3, 1.001e-3):
+            factor = 1.2 if number == 3 else 1.0
+            yield sitting({op: factor * time_s}, pause=f"2026-01-31T{pause}:00+00:00")
+
+
+def test_sittings_of_one_pause_are_one_time() -> None:
+    """Eight independent sittings would give an interval of less than two thirds of the width."""
+    paused = list(in_pauses("f"))
+    alone = [sitting.model_copy(update={"pause": None}) for sitting in paused]
+    keys = {"f": RELU.key}
+    widths = []
+    for sittings in (paused, alone):
+        costs = step_costs(made_up_profile([RELU]), NETWORK, keys, sittings)
+        (place,) = costs.places
+        assert place.time_s.median == pytest.approx(1.001e-3)
+        widths.append(math.log(place.time_s.high / place.time_s.low))
+        assert [each.pause for each in costs.sittings] == [each.pause for each in sittings]
+    assert widths[1] < 2 / 3 * widths[0]
+
+
+def test_an_op_of_the_last_sittings_only_has_values_of_their_pauses() -> None:
+    profile, keys = made_up_profile([RELU]), {"f": RELU.key, "g": RELU.key}
+    of_f, of_both = list(in_pauses("f")), list(in_pauses("g"))
+    both = [
+        own.model_copy(update={"op_s": {**own.op_s, **other.op_s}})
+        for own, other in zip(of_f, of_both, strict=True)
+    ]
+    first = step_costs(profile, NETWORK, {"f": RELU.key}, [sitting({"f": 1e-3})] * 3)
+    found = step_costs(profile, NETWORK, keys, both, before=first)
+    (alone,) = step_costs(profile, NETWORK, {"g": RELU.key}, of_both).places
+    by_op = {place.op: place for place in found.places}
+    assert len(by_op["f"].sittings_s) == 11
+    assert by_op["g"].sittings_s == alone.sittings_s
+
+
+def test_a_place_has_no_more_values_than_its_step_has_sittings() -> None:
+    costs = costs_of([[1e-3] * 3])
+    with pytest.raises(ValidationError, match="a0 has values of 3 sittings; 2 are stated"):
+        StepCosts.model_validate({**costs.model_dump(), "sittings": costs.sittings[:2]})
+
+
 def test_an_estimated_energy_is_nominal_power_times_time() -> None:
     found = costs_of(simulated(0, 6, common=0.3), made_up_profile([RELU], "estimated", 3.0))
     assert found.power == "nominal"
@@ -507,6 +555,46 @@ def test_the_energy_of_a_step_holds_where_its_power_differs_between_sittings(com
         energy_j = expected_step(problem, computed).energy_j
         held.append(energy_j.low <= factors[9] * float(base_j @ shares[9]) <= energy_j.high)
     assert np.mean(held) >= 0.9
+
+
+@pytest.mark.slow
+def test_the_time_of_a_step_holds_where_the_computers_speed_changes() -> None:
+    """Two sittings in each of five pauses a minute apart; the speed, by 3 %, within 6 s.
+
+    Of a single pause, sittings do not know that.
+    """
+    step = build_model("digits", 1, "sgd")
+    board = made_up_profile(list(step.costed_specs))
+    exact = [exactly(operation) for operation in board.operations]
+    board = board.changed(operations=exact)
+    own = {each.op: each.cold.time_s.median for each in exact}
+    names = [op.name for op in step.ops]
+    base_s = np.array([own[step.cost_keys[name]] for name in names])
+    network = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
+
+    def held(pauses: int, in_each: int) -> float:
+        when_s = [60.0 * k + 0.8 * n for k in range(pauses) for n in range(in_each)]
+        apart_s = np.abs(np.subtract.outer([*when_s, 300.0], [*when_s, 300.0]))
+        root = np.linalg.cholesky(np.exp(-apart_s / 6.0) + 1e-9 * np.eye(len(apart_s)))
+        found = []
+        for seed in range(60):
+            rng = np.random.default_rng(seed)
+            speed = root @ rng.standard_normal(len(apart_s))
+            alone = rng.standard_normal((len(apart_s), len(names)))
+            *first, later = base_s * np.exp(0.03 * speed[:, None] + 0.01 * alone)
+            sittings = [
+                sitting(dict(zip(names, each.tolist(), strict=True)), pause=f"{k // in_each}")
+                for k, each in enumerate(first)
+            ]
+            costs = step_costs(board, network, step.cost_keys, sittings)
+            problem = cost_graph(step, with_step_costs(board, costs)).graph
+            computed = scheduled(problem, [ComputeOp(op=name) for name in problem.order])
+            time_s = expected_step(problem, computed).time_s
+            found.append(time_s.low <= float(later.sum()) <= time_s.high)
+        return float(np.mean(found))
+
+    assert held(5, 2) >= 0.9
+    assert held(1, 10) < 0.8
 
 
 def exactly(operation: OperationCost) -> OperationCost:

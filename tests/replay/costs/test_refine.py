@@ -329,12 +329,13 @@ def of_sittings(values: Sequence[float], in_places: bool) -> DeviceProfile:
     (interval,) = later_intervals([values])
     joules = interval.scaled(3.0)
     if in_places:
+        sitting = Sitting(schedule="unscheduled", steps=3, measured=PROVENANCE.measured)
         place = PlaceCost(
             op="first", key=RELU.key, time_s=interval, energy_j=joules, sittings_s=tuple(values)
         )
         costs = StepCosts(
             network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
-            sittings=(),
+            sittings=(sitting,) * len(values),
             correlation=0.0,
             places=(place,),
         )

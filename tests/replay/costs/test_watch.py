@@ -161,6 +161,8 @@ def test_a_watch_has_the_sittings_that_were_run_ahead(
     after = {file: file.read_bytes() for file in tmp_path.glob("*.json")}
     assert two_thirds.items() < after.items()
     assert sorted(sitting.measured for sitting in costs.sittings) == measured(after)
+    assert len({sitting.pause for sitting in costs.sittings}) == 3  # none ran in the second 0.6
+    assert None not in {sitting.pause for sitting in costs.sittings}
 
 
 def test_tuning_that_is_killed_in_its_first_watch_goes_on_there(tmp_path: Path) -> None:
