@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from replay.costs.measuring import Watching
 
 
+_PAUSES = 7
+"""About as many pauses of a sweep have sittings: one before, after each of six rounds."""
+
+
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
     """Measure every operation by itself, or measure some again within a schedule."""
     if isinstance(options, MeasureOptions):
@@ -120,18 +124,19 @@ def _measure(options: MeasureOptions, console: Console) -> int:
 def _swept(
     sweep: Sweep, watching: Watching | None, profile: DeviceProfile, console: Console
 ) -> DeviceProfile:
-    """Measure shapes, and run a third of the networks' sittings before, and another in between.
+    """Measure shapes, with sittings of the networks' steps before them and after each round.
 
-    The last third follows, so that sittings differ as the board does while shapes are measured.
+    Sittings then differ as the board does while shapes are measured.
     """
 
-    def watch(share: float, done: float) -> None:
-        if watching is not None:
+    def watch(done: float) -> None:
+        if watching is not None and watching.can_run_ahead:
+            share = (1 + done * (_PAUSES - 2)) / _PAUSES
             watching.ahead(profile, share, lambda what: progress.show(what, done))
 
     with console.progress("measuring shapes of every kind") as progress:
-        watch(1 / 3, 0.0)
-        return sweep.measure(profile, _shown_by(progress), halfway=lambda: watch(2 / 3, 0.5))
+        watch(0.0)
+        return sweep.measure(profile, _shown_by(progress), watch)
 
 
 def _shown_by(progress: Progress) -> OnProgress:

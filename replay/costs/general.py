@@ -138,15 +138,15 @@ class Sweep:
         self,
         first: DeviceProfile,
         on_progress: OnProgress,
-        halfway: Callable[[], None] = lambda: None,
+        between: Callable[[float], None] = lambda _share: None,
     ) -> DeviceProfile:
         """Measure rounds until the time is over.
 
         Args:
             first: A profile of the board, whose operations are counted too.
             on_progress: Called with every progress event.
-            halfway: Called after the first round that ends in the second half of the time; also by
-                a sweep that goes on after that.
+            between: Called after each round but the last, with the share of the time that has
+                passed; also after rounds that an earlier call has measured.
 
         Returns:
             ``first`` with the operations of all rounds.
@@ -166,12 +166,11 @@ class Sweep:
                 directory.mkdir(exist_ok=True)
                 found = self._round(directory, specs, measured_s, on_progress)
                 profile = _merged(profile, found, f"Shapes of {directory.name}: ")
-                took_s = _measured_s(directory)
-                if measured_s < 0.5 * self.limit_s <= measured_s + took_s:
-                    halfway()
-                measured_s += took_s
+                measured_s += _measured_s(directory)
                 guessed_s += sum(map(self._guess_s, specs))
                 number += 1
+                if measured_s < self.limit_s:
+                    between(measured_s / self.limit_s)
         if number == 0:
             raise MeasurementInvalid(
                 f"{self.description.name}: no shape of any kind fits into the board's memory"

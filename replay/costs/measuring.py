@@ -2,7 +2,7 @@
 
 A board that keeps several plans runs some sittings of a step between the blocks in which operations
 are measured, and the others afterwards, so that they are as far apart in time as the blocks are. A
-microcontroller has room for one program, and runs all of them afterwards.
+microcontroller runs all of them afterwards.
 """
 
 from __future__ import annotations
@@ -174,6 +174,12 @@ class Watching:
     _begun: dict[ProfiledNetwork, Watch] = field(default_factory=dict, init=False)
     _failed: set[ProfiledNetwork] = field(default_factory=set, init=False)
 
+    @property
+    def can_run_ahead(self) -> bool:
+        """Whether sittings can run between other measurements: a microcontroller has room for one
+        program, which would be written for each of them."""
+        return self.description.firmware is None
+
     def ahead(self, profile: DeviceProfile, share: float, progress: Callable[[str], None]) -> None:
         """Run the first sittings of every network.
 
@@ -265,7 +271,7 @@ def measure_and_watch(
             description, specs, plan, options, directory, show, watching.networks, blocks
         )
 
-    if description.firmware is not None:
+    if not watching.can_run_ahead:
         return measure(range(options.blocks))
     for measured in range(1, options.blocks):
         try:

@@ -121,9 +121,10 @@ FIRST, SECOND = "sittings up to 0.33", "sittings up to 0.67"
 def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
     profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def measure(_: Any, first: DeviceProfile, __: Any, halfway: Callable[[], None]) -> Any:
-        done.append("half of the shapes")
-        halfway()
+    def measure(_: Any, first: DeviceProfile, __: Any, between: Callable[[float], None]) -> Any:
+        for share in (0.3, 0.6):
+            done.append(f"{share} of the shapes")
+            between(share)
         done.append("all shapes")
         return first.changed(operations=WHOLE.operations)
 
@@ -131,7 +132,25 @@ def test_sittings_of_a_step_are_before_between_and_after_the_shapes_of_a_sweep(
     assert profile("--model", "linear", "--general", "1") == 0
     watch, *order = done
     assert watch == "schedules to watch"
-    assert order == [FIRST, "half of the shapes", SECOND, "all shapes", "all sittings"]
+    assert order == [
+        *("sittings up to 0.14", "0.3 of the shapes", "sittings up to 0.36"),
+        *("0.6 of the shapes", "sittings up to 0.57", "all shapes", "all sittings"),
+    ]
+
+
+def test_a_microcontroller_runs_all_sittings_after_the_shapes(
+    profile: Any, done: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have to be programmed for each pause."""
+
+    def measure(_: Any, first: DeviceProfile, __: Any, between: Callable[[float], None]) -> Any:
+        between(0.5)
+        return first.changed(operations=WHOLE.operations)
+
+    monkeypatch.setattr("replay.costs.general.Sweep.measure", measure)
+    device = ("--device", "emulated-m4f", "--no-storage")
+    assert profile(*device, "--model", "linear", "--general", "1") == 0
+    assert done == ["schedules to watch", "all sittings"]
 
 
 @pytest.mark.parametrize(
