@@ -47,7 +47,7 @@ def alone_where_nothing_is_gained(
     if path == actions:
         return actions
     plain = [action for action in path if not isinstance(action, Free)]
-    return with_late_frees(with_frees(graph, plain), path)
+    return with_late_frees(graph, with_frees(graph, plain), path)
 
 
 def _alone(graph: CostedGraph, moment: Moment) -> Action:

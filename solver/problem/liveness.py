@@ -54,7 +54,9 @@ def with_frees(graph: CostedGraph, actions: Sequence[Action]) -> tuple[Action, .
     return tuple(result)
 
 
-def with_late_frees(actions: Sequence[Action], path: Sequence[Action]) -> tuple[Action, ...]:
+def with_late_frees(
+    graph: CostedGraph, actions: Sequence[Action], path: Sequence[Action]
+) -> tuple[Action, ...]:
     """Move frees of tensors that are being paged out beside ops to where they are in ``path``.
 
     But for frees, ``path`` has the same actions. A free that it does not have goes to the end.
@@ -69,6 +71,7 @@ def with_late_frees(actions: Sequence[Action], path: Sequence[Action]) -> tuple[
             position += 1
     kept: list[list[Action]] = [[] for _ in range(position + 1)]
     position, residency, leaving = 0, {}, set[str]()
+    overwritten = {op.name: op.in_place.values() for op in graph.ops}
     plain: list[Action] = []
     for action in actions:
         if not isinstance(action, Free):
@@ -76,6 +79,8 @@ def with_late_frees(actions: Sequence[Action], path: Sequence[Action]) -> tuple[
             position += 1
             if isinstance(action, PageOut) and action.asynchronous:
                 leaving.add(action.tensor)
+            if isinstance(action, Compute):
+                leaving.difference_update(overwritten[action.op])
             continue
         name = action.tensor
         here = (name, residency.get(name, 0))

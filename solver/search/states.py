@@ -315,7 +315,9 @@ class _StateSearch:
         path.reverse()
         plain = [action for action in path if not isinstance(action, Free)]
         actions = with_frees(self._problem.graph, plain)
-        return with_late_frees(actions, path) if self._is_beside_ops else actions
+        return (
+            with_late_frees(self._problem.graph, actions, path) if self._is_beside_ops else actions
+        )
 
     def _action(self, move: _Move) -> Action:
         kind, index = move

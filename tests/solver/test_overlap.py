@@ -663,3 +663,28 @@ def test_costed_graph_repeats_dma_of_its_profile() -> None:
     model = build_model("linear", 1, "sgd")
     assert not cost_graph(model, profile).graph.asynchronous_transfers
     assert cost_graph(model, with_dma).graph.asynchronous_transfers
+
+
+def test_a_tensor_that_is_overwritten_while_it_is_paged_out_comes_back_in_time() -> None:
+    """It has left RAM without a free; its next stay there ends with one right after its last use.
+
+    ``x`` and ``y`` do not fit beside the workspace of ``C``, and ``x`` cannot be computed again.
+    """
+    problem = graph(
+        [
+            op("A", "", "x", recomputable=False),
+            op("B", "x", "y", energy_j=9.0),
+            op("K", "x", "z", in_place={"z": "x"}, recomputable=False),
+            op("C", "z", "w", workspace_bytes=10, recomputable=False),
+            op("D", "y w", "d"),
+        ],
+        [
+            tensor("x", 4, page_out=(0.5, 0.1), page_in=(0.5, 0.1)),
+            *(tensor("y", 10), tensor("z", 4), tensor("w", 1), tensor("d", 1)),
+        ],
+    ).model_copy(update={"asynchronous_transfers": True})
+    budget = Budget(ram_bytes=16, deadline_s=20.0)
+    schedule = solve_graph(problem, budget, SolverOptions(time_limit_s=20.0))
+    assert schedule.status == "optimal"
+    verify(problem, schedule.actions, budget)
+    assert [a.op for a in schedule.actions if isinstance(a, Compute)] == ["A", "K", "C", "B", "D"]
