@@ -33,6 +33,10 @@ _MOST_PERTURBED_RUNS = 300
 # Longer chains of recomputation are not considered.
 _LONGEST_CHAIN = 100
 
+# Most recomputations, each for the next. Evictions may join several such chains; Python's calls
+# nest 1000 times, three for each recomputation.
+_DEEPEST = 2 * _LONGEST_CHAIN
+
 
 class _Stuck(Exception):
     """No room can be made, or a tensor cannot be restored."""
@@ -162,6 +166,7 @@ class _Run:
         self._stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
         self._used_bytes = sum(self._size[i] for i in self._resident)
         self._pinned: list[int] = []
+        self._nested = 0
         self._now = 0
         self._done: list[Action] = []
 
@@ -191,8 +196,9 @@ class _Run:
     def _compute(self, k: int) -> None:
         problem, op = self._problem, self._ops[k]
         mark = len(self._pinned)
-        if mark > 10 * _LONGEST_CHAIN:
+        if self._nested > _DEEPEST:
             raise _Stuck
+        self._nested += 1
         self._work()
         self._gather(problem.reads[k])
         made = [i for i in problem.writes[k] if i not in self._resident]
@@ -205,6 +211,7 @@ class _Run:
         for i in problem.consumes[k]:
             self._drop(i)
         del self._pinned[mark:]
+        self._nested -= 1
 
     def _gather(self, tensors: Sequence[int]) -> None:
         """Bring all ``tensors`` into RAM together, pinned.

@@ -179,27 +179,32 @@ def sketch(
 ) -> dict[int, tuple[tuple[str, int], ...]]:
     """Convert a solution to a sketch: recompute or page in right before the next op that reads."""
     problem = crossing.problem
-    makes: dict[int, list[tuple[str, int]]] = {}
+    # Actions in their order; a dict finds one of them without a search.
+    makes: dict[int, dict[tuple[str, int], None]] = {}
 
     def chosen(table: dict[int, int], key: int) -> bool:
         return key in table and values[table[key]] > 0.5
 
-    def make(i: int, before: int, held: dict[int, int]) -> None:
-        here = makes.setdefault(before, [])
-        k = problem.producer[i]
+    def action_for(i: int) -> tuple[str, int] | None:
         if chosen(crossing.paged, i):
-            action = ("page_in", i)
-        elif chosen(crossing.again, k):
-            action = ("compute", k)
-        else:
-            return
-        if action in here:
-            return
-        if action[0] == "compute":
-            for read in problem.reads[k]:
-                if read in held and not chosen(held, read):
-                    make(read, before, held)
-        here.append(action)
+            return "page_in", i
+        k = problem.producer[i]
+        return ("compute", k) if chosen(crossing.again, k) else None
+
+    def make(i: int, before: int, held: dict[int, int]) -> None:
+        """Make a tensor, after what its op reads: chains may be longer than calls can nest."""
+        here = makes.setdefault(before, {})
+        waiting = [(i, False)]
+        while waiting:
+            tensor, has_operands = waiting.pop()
+            action = action_for(tensor)
+            if action is None or action in here:
+                continue
+            if has_operands or action[0] == "page_in":
+                here[action] = None
+                continue
+            missing = (r for r in problem.reads[action[1]] if r in held and not chosen(held, r))
+            waiting += [(tensor, True), *((read, False) for read in reversed(list(missing)))]
 
     for t in sorted(crossing.moments):
         held = crossing.moments[t].held

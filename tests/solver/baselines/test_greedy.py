@@ -88,3 +88,31 @@ def _restored_by(op_energy_j: float) -> str:
         return "paging"
     assert sum(isinstance(action, Compute) for action in actions) == len(graph.ops) + 1
     return "recomputation"
+
+
+def test_chains_of_recomputations_that_are_too_deep_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Evictions may join chains. Here one op leaves no room for any of 400 others' results."""
+    monkeypatch.setattr("solver.constructed.greedy._LONGEST_CHAIN", 500)
+    count = 400
+    ops = [_op(f"f{k}", f"a{k - 1}" if k else "", f"a{k}") for k in range(count)]
+    last = f"a{count - 1}"
+    ops += [_op("g", last, "b"), _op("h", "b", "c", workspace_bytes=18), _op("i", f"c {last}", "d")]
+    chained = [Tensor(name=f"a{k}", bytes=10, kind="activation") for k in range(count)]
+    others = [Tensor(name=name, bytes=1, kind="activation") for name in "bcd"]
+    chain = CostedGraph(name="chain", ops=tuple(ops), tensors=(*chained, *others))
+    assert greedy_schedule(Problem(chain, Budget(ram_bytes=21, paging=False))) is None
+
+
+def _op(name: str, reads: str, writes: str, workspace_bytes: int = 0) -> Op:
+    return Op(
+        name=name,
+        kind="test",
+        phase="forward",
+        reads=tuple(reads.split()),
+        writes=(writes,),
+        time_s=1.0,
+        energy_j=1.0,
+        workspace_bytes=workspace_bytes,
+    )

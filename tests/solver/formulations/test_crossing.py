@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Compute
 from solver.referee.referee import replay, verify
-from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
+from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch, sketch
 from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 from tests.support.graphs.graph_strategies import (
     action_lists,
@@ -278,3 +280,22 @@ def _assert_close_bound(costed: CostedGraph, ram_bytes: int, gap: float) -> None
     bound, _ = searched_j(problem, gap / 4)
     assert problem.least_energy_j < bound <= energy_j
     assert energy_j - bound < gap * energy_j
+
+
+def test_a_sketch_may_recompute_any_number_of_ops_in_a_row() -> None:
+    """More than Python's calls can nest: 3000 ops, each of which reads the result of the last."""
+    count = 3000
+    problem = SimpleNamespace(
+        producer=range(count),
+        reads=[[], *([k - 1] for k in range(1, count))],
+        readers=[*([k + 1] for k in range(count - 1)), [count + 1]],
+    )
+    crossing = SimpleNamespace(
+        problem=problem,
+        paged={},
+        again=dict.fromkeys(range(count), 1),
+        moments={count: SimpleNamespace(held=dict.fromkeys(range(count), 0))},
+        crossing=lambda _t: [count - 1],
+    )
+    chain = tuple(("compute", k) for k in range(count))
+    assert sketch(cast(CrossingProgram, crossing), [0.0, 1.0]) == {count + 1: chain}
