@@ -211,15 +211,23 @@ def _shortest_deadline(problem: Problem, options: SolverOptions, limit: TimeLimi
     exact = _least_of_all(problem, "time", options, TimeLimit(until).part(_ALL_SCHEDULES_SHARE).end)
     if exact is not None:
         found, bound_s = exact
-        return Advice(
-            deadline_s=found.value, deadline_bound_s=None if found.value is None else bound_s
-        )
+        if found.value is None or not _packs(problem, options, found.actions or (), until):
+            return Advice()
+        return Advice(deadline_s=found.value, deadline_bound_s=bound_s)
     search = fastest_search(problem, options, TimeLimit(until).part(1 - _ANNEALING_SHARE).end)
     if not search.proven and len(problem.graph.ops) <= MOST_OPS:
         _anneal_for_time(search, until)
-    if search.value is None:
+    if search.value is None or not _packs(problem, options, search.actions or (), until):
         return Advice()
     return Advice(deadline_s=search.value, deadline_bound_s=problem.unavoidable_time_s)
+
+
+def _packs(
+    problem: Problem, options: SolverOptions, actions: tuple[Action, ...], until: float
+) -> bool:
+    """Whether addresses are found for a schedule within the RAM budget."""
+    ram_bytes = problem.budget.ram_bytes
+    return _with_addresses(problem, options, actions, ram_bytes, until) <= ram_bytes
 
 
 def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:

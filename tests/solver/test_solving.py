@@ -505,6 +505,20 @@ def test_the_smallest_budget_has_room_for_addresses() -> None:
         assert bool(solve_graph(problem, budget, options).actions) is solved
 
 
+def test_the_shortest_deadline_is_that_of_a_schedule_with_addresses() -> None:
+    """Ten ops of 1 s need 11 bytes at a time, and 12 with addresses."""
+    sizes = (2, 6, 1, 4, 2, 1, 3, 2, 5, 5)
+    last_reads = {1: "t0", 3: "t1", 6: "t2 t3", 7: "t4", 8: "t6 t7", 9: "t5 t8"}
+    problem = graph(
+        [op(f"op{i}", last_reads.get(i, ""), f"t{i}") for i in range(len(sizes))],
+        [tensor(f"t{i}", size) for i, size in enumerate(sizes)],
+    )
+    options = SolverOptions(order="given", time_limit_s=10.0)
+    for ram_bytes, shortest_s in ((11, None), (12, 10.0)):
+        budget = Budget(ram_bytes=ram_bytes, deadline_s=5.0, paging=False, rematerialization=False)
+        assert solve_graph(problem, budget, options).smallest_deadline_s == shortest_s
+
+
 def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
     schedule = solve_graph(two_layers(), Budget(ram_bytes=25, deadline_s=7.0), EXACT)
     assert schedule.status == "infeasible"
