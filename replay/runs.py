@@ -265,7 +265,6 @@ def replay_schedule(
         MeasurementInvalid: no step was undisturbed, or watched and timed steps differ in values.
         JoulewrightError: opening the board or the meter failed.
     """
-    from replay.running.failure import Trained
     from replay.running.opening import open_replay
 
     runs = _Runs(subject, training, expected_step_s, progress, keep)
@@ -293,7 +292,6 @@ def replay_schedule(
         gradients = training.gradients and not is_firmware
         what = "the schedule, watched"
         watched = runs.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
-        keep(Trained(len(watched.steps), watched.values))
         timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
         unscheduled = None
         # A reference in whole layers has other operations, and copies parts to compare them.
@@ -476,7 +474,8 @@ class _Runs:
             gradients=gradients,
             rates=training.rates,
             steps_before=training.steps_before,
-            keep=self.keep,
+            # Values of other plans are for comparison, and may have other names.
+            keep=self.keep if plan == _SCHEDULED else lambda _trained: None,
         )
 
     @cached_property

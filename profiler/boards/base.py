@@ -114,11 +114,8 @@ class Board(Protocol):
             data: Bytes that the plan's ``load`` lines write to the board.
 
         Returns:
-            What the plan left. Whatever ends it early (Ctrl-C too) is in ``cut``, beside the
-                records that were finished.
-
-        Raises:
-            RebootError: The board restarted.
+            What the plan left. Whatever ends it early (also Ctrl-C, or a :class:`RebootError`) is
+                in ``cut``, beside the records that were finished.
         """
         ...
 

@@ -44,7 +44,7 @@ class ObservedRun:
     def run(self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA) -> Outcome:
         """Run a plan as :meth:`~profiler.boards.base.Board.run_plan` does.
 
-        A board that is lost after the plan has ended costs only the readings taken then.
+        What ends the command after the plan has ended costs only the readings taken then.
         """
         outcome = self._board.run_plan(plan, expected_s=expected_s, wait=wait, data=data)
         if outcome.cut is not None:
@@ -52,18 +52,21 @@ class ObservedRun:
         try:
             throttled_after = self._board.throttled()
             self._clock += self._read_clock()
-        except JoulewrightError as cut:
+        except (JoulewrightError, KeyboardInterrupt) as cut:
             return replace(outcome, cut=cut)
         if self._throttled_before is not None and throttled_after is not None:
             self.throttled = self._throttled_before, throttled_after
         return outcome
 
-    def trace(self, results: Results, samples: str) -> PowerTrace | None:
-        """Power during the finished run; None without a meter.
+    def trace(self, results: Results, outcome: Outcome) -> PowerTrace | None:
+        """Power during the run; None without a meter.
 
         Args:
             results: Parsed records of the run.
-            samples: The samples that the board's sampler recorded, as text.
+            outcome: What the run left.
+
+        Raises:
+            JoulewrightError: The meter failed. For a run that was cut, its cut is raised instead.
         """
         meter = self._meter
         if meter is None:
@@ -74,10 +77,15 @@ class ObservedRun:
             markers_ns=tuple(
                 record.start_ns for record in results.windows if record.id in MARKER_IDS
             ),
-            samples=parse_samples(samples, sources),
+            samples=parse_samples(outcome.samples, sources),
             clock=self._clock,
         )
-        return meter.finish(block)
+        try:
+            return meter.finish(block)
+        except JoulewrightError as error:
+            if outcome.cut is None:
+                raise
+            raise outcome.cut from error
 
     def _read_clock(self) -> tuple[ClockReading, ...]:
         return (self._board.clock(),) if self._asks_clock else ()

@@ -191,10 +191,12 @@ class PosixBoard:
             return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
         except JoulewrightError as cut:
             if self._has_rebooted():
-                raise RebootError(
+                reboot = RebootError(
                     f"{self.name}: the board rebooted while it was measuring",
                     remedy="check its power supply and its temperature",
-                ) from cut
+                )
+                reboot.__cause__ = cut
+                return Outcome("", "", reboot)
             return self._salvage(command, written, cut)
 
     def close(self) -> None:

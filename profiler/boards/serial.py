@@ -163,8 +163,6 @@ class SerialBoard:
                             answer = self._session.line(line, expectation.silence(line))
                             records.extend(_records(line, answer))
                 records.append(self._health_record("end"))
-        except RebootError:
-            raise
         except (JoulewrightError, KeyboardInterrupt) as cut:
             return Outcome(_text(records), "", cut, bytes(dumped))
         finally:

@@ -320,7 +320,7 @@ class _Run:
         try:
             outcome = self._run_plan(observed, block, plan)
             results = parse_results(outcome.results)
-            trace = observed.trace(results, outcome.samples)
+            trace = observed.trace(results, outcome)
             trials = evaluate(
                 [record for record in results.windows if record.id < len(windows)],
                 windows,

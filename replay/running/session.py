@@ -133,8 +133,9 @@ class ReplaySession:
                 that of the plan.
             steps_before: steps of earlier runs, after which the seeds of dropout go on.
             wait: called while the board works, with the seconds elapsed.
-            keep: called after Ctrl-C with the values that the last complete step of a paging plan
-                has left in the board's storage, which is cleared when the session ends.
+            keep: called with the values after the last step as soon as they are on this computer,
+                and after Ctrl-C with those that the last complete step of a paging plan has left in
+                the board's storage, which is cleared when the session ends.
 
         Raises:
             ReplayFailed: a step failed.
@@ -156,22 +157,25 @@ class ReplaySession:
         if target.plan.pages:
             self._plans_to_clear.add(plan)
         observed = ObservedRun(self.board, self.meter, self.description)
-        try:
-            outcome = observed.run(
-                script.text,
-                expected_s=steps * expected_step_s + 2 * target.settings.idle_s,
-                wait=wait,
-                data=script.data,
-            )
-        except RebootError as reboot:
-            raise self._rebooted(target.plan, plan, script, reboot) from reboot
+        outcome = observed.run(
+            script.text,
+            expected_s=steps * expected_step_s + 2 * target.settings.idle_s,
+            wait=wait,
+            data=script.data,
+        )
+        if isinstance(outcome.cut, RebootError):
+            raise self._rebooted(target.plan, plan, script, outcome.cut) from outcome.cut
+        values = script.values(outcome.dumped)
+        has_ended = len(values) == script.count("kept")
+        if has_ended and values:  # the meter may still fail, or the board be lost
+            keep(Trained(steps, values))
         records = parse_replay(outcome.results)
         record = replay_record(
             target.plan,
             script,
             records,
             outcome.dumped,
-            observed.trace(records.results, outcome.samples),
+            observed.trace(records.results, outcome),
             throttled=observed.throttled,
             is_measured=self.meter is not None and is_instrument(self.meter.record),
             hindrance=outcome.hindrance,
@@ -186,7 +190,7 @@ class ReplaySession:
                 raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
             self._plans_to_clear.clear()  # out of reach
-        if isinstance(outcome.cut, KeyboardInterrupt) and target.plan.pages:
+        if isinstance(outcome.cut, KeyboardInterrupt) and target.plan.pages and not has_ended:
             self.progress("reading back the values of the last complete step")
             _, recovered = self._what_is_left(plan)
             if recovered is not None and recovered.step > 0:

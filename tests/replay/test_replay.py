@@ -25,7 +25,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.description import DeviceDescription, Storage
-from devices.errors import BoardCommandFailed, MeasurementInvalid, RequestRefused
+from devices.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    MeasurementInvalid,
+    RequestRefused,
+)
 from devices.operation import SIGNATURES, OpSpec
 from devices.plan import (
     Action,
@@ -53,7 +58,7 @@ from profiler.meters.base import BlockRecord, PowerTrace
 from profiler.meters.readings import Response
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled
-from replay.running.failure import ReplayFailed
+from replay.running.failure import ReplayFailed, Trained
 from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
 from replay.running.records import parse_replay
@@ -381,6 +386,36 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
     assert bench.files != []
     bench.session.tidy()
     assert bench.files == []
+
+
+@pytest.mark.parametrize("error", [BoardUnreachable("the meter is gone"), KeyboardInterrupt()])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_values_of_finished_training_are_kept_if_the_readings_after_it_fail(
+    is_cut: bool, error: BaseException, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either those of the board, or the meter's."""
+    calls: list[object] = []
+
+    def fail_after(number: int) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            calls.append(arguments)
+            if len(calls) > number:
+                raise error
+
+        return call
+
+    if is_cut:  # the first of two readings is before the run
+        monkeypatch.setattr(bench.session.board, "throttled", fail_after(1))
+    else:
+        trace = "profiler.boards.observed_run.ObservedRun.trace"
+        monkeypatch.setattr(trace, fail_after(0))
+    kept: list[Trained] = []
+    with pytest.raises(type(error)):
+        bench.run(SCHEDULED, watched=False, keep=kept.append)
+    monkeypatch.undo()
+    (trained,) = kept
+    assert trained.step == STEPS
+    require_values_after(bench, trained.step, trained.values)
 
 
 @pytest.mark.slow
