@@ -204,7 +204,7 @@ def _profile(
         table = TrialTable.of(directory.harness_runs())
         meter = meter_for(board)
         record = None if meter is None else meter.record
-        _Run(
+        run = _Run(
             description=description,
             options=options_with(record, description, options),
             step=step,
@@ -213,13 +213,15 @@ def _profile(
             storage_place=storage_place,
             board=board,
             meter=meter,
+            meter_for=meter_for,
             directory=directory,
             table=table,
             on_progress=on_progress,
             blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
-        ).measure(blocks)
-        source = None if meter is None else meter.energy_source
-        record = None if meter is None else meter.record
+        )
+        run.measure(blocks)
+        source = None if run.meter is None else run.meter.energy_source
+        record = None if run.meter is None else run.meter.record
     profile = assemble(
         RunResult(
             description=description,
@@ -256,6 +258,7 @@ class _Run:
     storage_place: str | None
     board: Board
     meter: Meter | None
+    meter_for: Callable[[Board], Meter | None]
     directory: RunDirectory
     table: TrialTable
     on_progress: OnProgress
@@ -280,6 +283,8 @@ class _Run:
                     if self.reboots > _MOST_REBOOTS:
                         raise
                     self.board.prepare(self._reporter(block, missing))
+                    # A sensor on the board may have another number after a boot.
+                    self.meter = self.meter_for(self.board)
         if blocks.stop == len(self.blocks):
             self.on_progress(ProgressEvent("measured", 1.0, 0.0))
 

@@ -506,6 +506,31 @@ def test_the_meter_restarts_after_the_board_has_rebooted(
     assert meter.begun == mishaps.started == 4
 
 
+@pytest.mark.usefixtures("prebuilt")
+def test_a_sensor_of_a_board_that_has_rebooted_is_found_again(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    """Linux numbers sensors at each boot: the old path may lead to another rail."""
+
+    def reboot(plan: int) -> None:
+        if plan == 1:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: ended without an exit code")
+
+    record = MeterRecord(kind="stand-in", detail="a sensor of the board", sync="none")
+    meters: list[StandInMeter] = []
+
+    def found(*_: object) -> StandInMeter:
+        meters.append(StandInMeter(record, [Trace(0)]))
+        return meters[-1]
+
+    monkeypatch.setattr("profiler.opening.meters.open_board_meter", found)
+    mishaps.poll = reboot
+    profile(tmp_path)
+    assert [meter.begun for meter in meters] == [2, 2]
+    assert all(meter.closed for meter in meters)
+
+
 STORED = ProfileOptions(
     blocks=1, min_window_s=0.002, step_windows=0, idle_s=0.005, poll_interval_s=0.05
 )
