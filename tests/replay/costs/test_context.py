@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from benchmarks.pauses import Pauses, simulate
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut
 from devices.profile import (
@@ -559,42 +560,9 @@ def test_the_energy_of_a_step_holds_where_its_power_differs_between_sittings(com
 
 @pytest.mark.slow
 def test_the_time_of_a_step_holds_where_the_computers_speed_changes() -> None:
-    """Two sittings in each of five pauses a minute apart; the speed, by 3 %, within 6 s.
-
-    Of a single pause, sittings do not know that.
-    """
-    step = build_model("digits", 1, "sgd")
-    board = made_up_profile(list(step.costed_specs))
-    exact = [exactly(operation) for operation in board.operations]
-    board = board.changed(operations=exact)
-    own = {each.op: each.cold.time_s.median for each in exact}
-    names = [op.name for op in step.ops]
-    base_s = np.array([own[step.cost_keys[name]] for name in names])
-    network = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
-
-    def held(pauses: int, in_each: int) -> float:
-        when_s = [60.0 * k + 0.8 * n for k in range(pauses) for n in range(in_each)]
-        apart_s = np.abs(np.subtract.outer([*when_s, 300.0], [*when_s, 300.0]))
-        root = np.linalg.cholesky(np.exp(-apart_s / 6.0) + 1e-9 * np.eye(len(apart_s)))
-        found = []
-        for seed in range(60):
-            rng = np.random.default_rng(seed)
-            speed = root @ rng.standard_normal(len(apart_s))
-            alone = rng.standard_normal((len(apart_s), len(names)))
-            *first, later = base_s * np.exp(0.03 * speed[:, None] + 0.01 * alone)
-            sittings = [
-                sitting(dict(zip(names, each.tolist(), strict=True)), pause=f"{k // in_each}")
-                for k, each in enumerate(first)
-            ]
-            costs = step_costs(board, network, step.cost_keys, sittings)
-            problem = cost_graph(step, with_step_costs(board, costs)).graph
-            computed = scheduled(problem, [ComputeOp(op=name) for name in problem.order])
-            time_s = expected_step(problem, computed).time_s
-            found.append(time_s.low <= float(later.sum()) <= time_s.high)
-        return float(np.mean(found))
-
-    assert held(5, 2) >= 0.9
-    assert held(1, 10) < 0.8
+    """Two sittings in each of five pauses a minute apart; of a single pause, none know how much."""
+    assert simulate(Pauses(5, 2, 60.0), 6.0, 60).share >= 0.9
+    assert simulate(Pauses(1, 10, 0.0), 6.0, 60).share < 0.8
 
 
 def exactly(operation: OperationCost) -> OperationCost:
