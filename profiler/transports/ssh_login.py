@@ -23,7 +23,7 @@ from paramiko.ssh_exception import IncompatiblePeer, NoValidConnectionsError
 
 from devices.errors import BoardUnreachable
 from profiler.transports.deadline import Deadline
-from profiler.transports.host_keys import changed_key, is_known, unknown_key
+from profiler.transports.host_keys import changed_key, is_known, revoked_key, unknown_key
 from profiler.transports.link import ConnectionLostError
 from profiler.transports.proxy_command import ProxyCommand
 from profiler.transports.route import Host
@@ -173,10 +173,15 @@ def explain(
     A refused login or host key is permanent. A closed port or an unknown name is too, except while
     ``reconnecting`` to a board, which may be restarting.
     """
-    if isinstance(error, paramiko.BadHostKeyException):
-        return changed_key(host, error.key, error.expected_key)
     transport = client.get_transport() if client is not None else None
     presented = _presented_key(transport) if transport is not None else None
+    if isinstance(error, paramiko.BadHostKeyException):
+        presented = error.key
+    revoked = revoked_key(host, presented) if presented is not None else None
+    if revoked is not None:
+        return revoked
+    if isinstance(error, paramiko.BadHostKeyException):
+        return changed_key(host, error.key, error.expected_key)
     if client is not None and presented is not None:
         if not is_known(client, host):
             return unknown_key(host, presented)

@@ -561,6 +561,61 @@ def test_a_changed_host_key_is_refused_with_a_warning(sshd: Sshd, tmp_path: Path
     assert "is not in" in refused(sshd.description(known_hosts=known_hosts))
 
 
+def test_lines_of_known_hosts_that_ssh_skips_are_skipped(sshd: Sshd, tmp_path: Path) -> None:
+    name = f"[127.0.0.1]:{sshd.port}"
+    kind, key = sshd.host_key.with_suffix(".pub").read_text().split()[:2]
+    skipped = [
+        f"@cert-authority {name} {kind} {key}",
+        f"@cert-authority * {kind} {key}",
+        f"{name} {kind} {key[:-5]}",
+        f"{name} {kind} {key[:-4]}",
+        f"|1|damaged|hash {kind} {key}",
+        "127.0.0.1 1024 35 1234",
+        "# Größe",
+    ]
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text("\n".join(skipped), encoding="latin-1")
+    description = sshd.description(known_hosts=known_hosts)
+    assert "is not in" in refused(description)
+    known_hosts.write_text("\n".join([*skipped, f"{name} {kind} {key}"]), encoding="latin-1")
+    with SshTransport(description) as transport:
+        assert transport.run(["echo", "hello"], timeout_s=10).stdout == "hello\n"
+
+
+@pytest.mark.parametrize("also", ["nothing", "the same key", "another key"])
+def test_a_host_key_that_is_marked_as_revoked_is_refused(
+    sshd: Sshd, tmp_path: Path, also: str
+) -> None:
+    name = f"[127.0.0.1]:{sshd.port}"
+    key = sshd.host_key.with_suffix(".pub").read_text()
+    other = make_key(tmp_path / "other").with_suffix(".pub").read_text()
+    accepted = {
+        "nothing": "",
+        "the same key": f"{name} {key}",
+        "another key": f"{name} {other}",
+    }
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text(f"{accepted[also]}@revoked * {key}")
+    assert refused(sshd.description(known_hosts=known_hosts)) == (
+        f"{sshd.user}@127.0.0.1:{sshd.port}: its host key (ssh-ed25519"
+        f" {fingerprint(sshd.host_key)}) is marked as revoked in {known_hosts};"
+        " give the host a new key; remove the mark only if it is a mistake"
+    )
+
+
+def test_a_jump_host_whose_key_is_marked_as_revoked_is_refused(
+    sshd: Sshd, jump_sshd: Sshd, tmp_path: Path
+) -> None:
+    known_hosts = tmp_path / "known_hosts"
+    revoked = f"@revoked * {jump_sshd.host_key.with_suffix('.pub').read_text()}"
+    both = sshd.known_hosts.read_text() + jump_sshd.known_hosts.read_text()
+    known_hosts.write_text(both + revoked)
+    jump = {"host": "127.0.0.1", "user": jump_sshd.user, "port": jump_sshd.port}
+    message = refused(sshd.description(known_hosts=known_hosts, jump=jump))
+    assert message.startswith(f"{jump_sshd.user}@127.0.0.1:{jump_sshd.port}: its host key")
+    assert f"is marked as revoked in {known_hosts}" in message
+
+
 def test_a_key_that_the_board_does_not_know_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     key = make_key(tmp_path / "key")
     message = refused(sshd.description(key=key))
