@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import selectors
-import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,18 +22,26 @@ import fabric
 import paramiko
 
 from devices import description
+from devices.errors import SetupMissing
 from profiler.transports.deadline import Deadline
 from profiler.transports.host_keys import load_known_hosts
 from profiler.transports.link import ConnectionLostError, NoAnswerError, Sink
 from profiler.transports.posix import PosixTransport
 from profiler.transports.proxy_command import running_proxy
 from profiler.transports.route import Host, find_route
+from profiler.transports.shell import quoted
 from profiler.transports.ssh_login import Credentials, Login, explain
 
 _NETWORK_ERRORS = (paramiko.SSHException, EOFError, OSError)
 _CHUNK_BYTES = 32 * 1024
 _DEAD_AFTER_KEEP_ALIVES = 3
 _SHORTEST_LIMIT_S = 0.1  # zero would mean "do not wait" to a socket
+
+# What every script prints first. The byte 2 is not in the command line, which a shell may print.
+_BEGUN = b"\x02joulewright\n"
+_SAY_BEGUN = r"printf '\002joulewright\n'; printf '\002joulewright\n' >&2" + "\n"
+_KEPT_BYTES = 2000  # of what a login shell has printed before
+_UNCHANGED = frozenset(map(chr, range(0x20, 0x7F))) - set("'!\\")
 
 # Without a handler of its own, paramiko's warnings and tracebacks go to standard error.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -65,6 +72,7 @@ class _SshLink:
         self._connections: list[fabric.Connection] = []  # jump hosts first, the board last
         self._proxies = contextlib.ExitStack()
         self._was_connected = False
+        self._has_begun = False  # any script
 
     @property
     def name(self) -> str:
@@ -161,10 +169,11 @@ class _SshLink:
             channel = transport.open_session(timeout=self._reached.connect_timeout_s)
         try:
             with _network(started=True):
-                channel.exec_command(f"exec sh -c {shlex.quote(script)}".encode())
+                channel.exec_command(_command(script))
             if source is not None:
                 _send(channel, source)
-            _receive(channel, out, err)
+            own, errors = _FromBegun(out), _FromBegun(err)
+            _receive(channel, own, errors)
             exit_code = channel.recv_exit_status()
         finally:
             with contextlib.suppress(*_NETWORK_ERRORS):
@@ -172,7 +181,24 @@ class _SshLink:
         if exit_code == -1:
             why = "the shell was killed" if transport.is_active() else transport.get_exception()
             raise ConnectionLostError(str(why or "closed by the board"), started=True)
+        if not own.begun:
+            raise self._not_begun(exit_code, errors.before + own.before)
+        self._has_begun = True
         return exit_code
+
+    def _not_begun(self, exit_code: int, said: bytes) -> SetupMissing | ConnectionLostError:
+        """The failure of a login shell that has not begun a script. If it could before, the board
+        may lack memory for another process, so trying again may help."""
+        what = (
+            f"the login shell of {self._board.user} ended with exit code {exit_code} and ran no"
+            f" command{quoted(said.decode(errors='replace'))}"
+        )
+        if self._has_begun:
+            return ConnectionLostError(what)
+        return SetupMissing(
+            f"{self.name}: {what}",
+            remedy="correct its start-up files, or give the user another login shell",
+        )
 
     def _transport(self) -> paramiko.Transport:
         transport: paramiko.Transport | None = None
@@ -189,6 +215,36 @@ def _network(*, started: bool) -> Iterator[None]:
         yield
     except _NETWORK_ERRORS as error:
         raise ConnectionLostError(str(error) or "connection lost", started=started) from error
+
+
+class _FromBegun:
+    """Passes on what a script prints. Before it, the start-up files of a login shell, such as
+    ``.bashrc``, may print anything."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.before = b""
+        self.begun = False
+
+    def __call__(self, chunk: bytes) -> None:
+        if not self.begun:
+            before, begun, chunk = (self.before + chunk).partition(_BEGUN)
+            self.begun = bool(begun)
+            self.before = before[-_KEPT_BYTES:]
+        if chunk:
+            self._sink(chunk)
+
+
+def _command(script: str) -> bytes:
+    """The command line that runs a script, whatever the login shell is.
+
+    It is one line without characters that csh or fish change between single quotes.
+    """
+    encoded = "".join(
+        chr(byte) if chr(byte) in _UNCHANGED else f"\\0{byte:03o}"
+        for byte in (_SAY_BEGUN + script).encode()
+    )
+    return f"""exec sh -c 'eval "$(printf %b "$1")"' sh '{encoded}'""".encode()
 
 
 def _send(channel: paramiko.Channel, source: BinaryIO) -> None:

@@ -23,7 +23,7 @@ from paramiko.auth_strategy import InMemoryPrivateKey
 
 from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
-from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable, SetupMissing
 from profiler.transports import scripts
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.client import ClientLock, forget, is_dead
@@ -33,7 +33,7 @@ from profiler.transports.scripts import LEASE_MINUTES
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.support.boards.processes import ended_in_any_case, eventually
-from tests.support.boards.sshd import Network, Sshd, left_by_sessions, make_key
+from tests.support.boards.sshd import Network, Sshd, left_by_sessions, make_key, running_sshd
 from tests.support.failures import sentence_of
 from tests.support.paths import ROOT
 
@@ -732,6 +732,59 @@ def test_a_silent_board_beyond_a_jump_host_is_an_error_at_the_deadline(sshd: Ssh
         began = time.monotonic()
         refused(sshd.description(jump=jump, port=port, connect_timeout_s=0.5, deadline_s=1.0))
         assert time.monotonic() - began < 9.0
+
+
+# --- login shells -----------------------------------------------------------------------------
+
+
+def test_what_the_login_shell_prints_is_not_output_of_commands(tmp_path: Path) -> None:
+    """The forced command stands for a shell whose start-up files greet."""
+    greeting = "echo Welcome to pi4; echo no display >&2"
+    forced = f'ForceCommand {greeting}; eval "$SSH_ORIGINAL_COMMAND"\n'
+    (tmp_path / "there").write_bytes(bytes(range(256)))
+    with (
+        running_sshd(settings=forced) as server,
+        SshTransport(server.description()) as transport,
+    ):
+        assert transport.directory.startswith(f"{server.board}/session.")
+        transport.put(tmp_path / "there", "file", timeout_s=10)
+        transport.get("file", tmp_path / "back", timeout_s=10)
+        done = transport.run(
+            ["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=10, check=False
+        )
+        command = transport.start(["sh", "-c", "echo out; echo err >&2"], timeout_s=10)
+        assert finish(command) == 0
+        assert command.output(timeout_s=10) == ("out\n", "err\n")
+    assert (tmp_path / "back").read_bytes() == bytes(range(256))
+    assert (done.exit_code, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+def test_a_login_shell_gets_one_line_without_characters_of_its_own() -> None:
+    """The forced command stands for csh, which reads single-quoted lines and ``!`` otherwise."""
+    forced = (
+        "ForceCommand case $SSH_ORIGINAL_COMMAND in *!*) exit 1;; esac;"
+        ' [ "$(printf %s "$SSH_ORIGINAL_COMMAND" | wc -l)" -eq 0 ] || exit 1;'
+        ' eval "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    with (
+        running_sshd(settings=forced) as server,
+        SshTransport(server.description()) as transport,
+    ):
+        assert transport.run(["printf", "%s.", *AWKWARD], timeout_s=10).stdout == (
+            "".join(f"{word}." for word in AWKWARD)
+        )
+
+
+def test_a_login_shell_that_runs_no_commands_is_an_error() -> None:
+    for exit_code in (0, 1):
+        forced = f"ForceCommand echo This account is not available.; exit {exit_code}\n"
+        with running_sshd(settings=forced) as server:
+            message = sentence_of(SetupMissing, SshTransport(server.description()).connect)
+        assert message == (
+            f"{server.user}@127.0.0.1:{server.port}: the login shell of {server.user} ended with"
+            f" exit code {exit_code} and ran no command: This account is not available.;"
+            " correct its start-up files, or give the user another login shell"
+        )
 
 
 # --- failures while connected -----------------------------------------------------------------
