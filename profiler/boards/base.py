@@ -91,7 +91,7 @@ class Board(Protocol):
         ...
 
     def throttled(self) -> int | None:
-        """Raspberry Pi's throttling bits; None on other boards."""
+        """Raspberry Pi's throttling bits; None where the board does not report them."""
         ...
 
     def temperature_c(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -149,8 +150,11 @@ class PosixBoard:
         command = self.facts.throttle_command
         if command is None:
             return None
-        answer = self.transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
-        return int(answer.stdout.strip().partition("=")[2], 16)
+        asked = [command, "get_throttled"]
+        answer = self.transport.run(asked, timeout_s=_COMMAND_TIMEOUT_S, check=False)
+        # Without access to the firmware it prints an error, and does not always exit with one.
+        found = re.fullmatch("throttled=0x([0-9a-fA-F]+)", answer.stdout.strip())
+        return None if found is None else int(found[1], 16)
 
     def temperature_c(self) -> float | None:
         temperature_mc = int(self._run_harness("temperature"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,17 @@ def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
     board.prepare(lambda _what: None)
     with LocalTransport() as other, pytest.raises(BoardInUse):
         other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))
+
+
+def test_throttling_bits_that_cannot_be_read_are_unknown(board: PosixBoard, tmp_path: Path) -> None:
+    command = tmp_path / "vcgencmd"
+    board.facts = replace(board.facts, throttle_command=str(command))
+    for script, bits in (
+        ("echo throttled=0x50005", 0x50005),
+        ("echo error=1 error_msg='Command not registered'", None),
+        ("echo VCHI initialization failed; exit 255", None),
+        ("exit 255", None),
+    ):
+        command.write_text(f"#!/bin/sh\n{script}\n")
+        command.chmod(0o755)
+        assert board.throttled() == bits
