@@ -18,6 +18,7 @@ from typing import ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from devices.documents import core_yaml
+from devices.documents.disk import sync
 from devices.documents.explain import explain, shown
 from devices.documents.limits import (
     MOST_BYTES,
@@ -231,7 +232,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) 
                 stream.write(content.encode() if isinstance(content, str) else content)
         if callable(content):
             content(Path(name))
-        _sync(Path(name))
+        sync(Path(name))
         Path(name).chmod(0o644)
         os.replace(name, path)
     except OSError as error:
@@ -240,16 +241,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) 
     except BaseException:
         Path(name).unlink()
         raise
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Bring a file or a directory to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(path.parent)
 
 
 def require_writable(path: Path) -> None:

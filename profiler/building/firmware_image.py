@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from devices.claims.scratch import ScratchDirectory
 from devices.description import DeviceDescription
+from devices.documents.disk import rename_synced
 from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
 from devices.plan import ExecutionPlan
@@ -97,7 +98,7 @@ def build_firmware(
         matmul="in-tree",
         threads=1,
     )
-    if not place.is_dir():
+    if not _is_complete(place):
         try:
             _build(sources, compiler, version, place, progress or (lambda _step: None))
         except OSError as error:
@@ -105,9 +106,9 @@ def build_firmware(
                 f"{description.name}: the firmware cannot be written to the cache:"
                 f" {file_failure(error)}"
             ) from None
-    _require_arena(sources, compiler.symbols(place / "firmware.elf"))
-    files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}
-    return FirmwareImage(files["elf"], files["bin"], files["hex"], sources.identity, record)
+    elf, binary, hexadecimal = _programs(place)
+    _require_arena(sources, compiler.symbols(elf))
+    return FirmwareImage(elf, binary, hexadecimal, sources.identity, record)
 
 
 def compiler_macros(description: DeviceDescription) -> dict[str, str]:
@@ -124,6 +125,16 @@ def compiler_macros(description: DeviceDescription) -> dict[str, str]:
 
 def _cache() -> Path:
     return user_cache() / "firmware"
+
+
+def _programs(directory: Path) -> tuple[Path, Path, Path]:
+    """The program in each format: ELF, binary, Intel HEX."""
+    return directory / "firmware.elf", directory / "firmware.bin", directory / "firmware.hex"
+
+
+def _is_complete(place: Path) -> bool:
+    """Whether a build is in the cache. A power cut may have emptied files that were not synced."""
+    return all(path.is_file() and path.stat().st_size > 0 for path in _programs(place))
 
 
 class _Compiler:
@@ -215,20 +226,22 @@ def _build(
         sources.write(work)
         objects = _compile_all(sources, compiler, version, work, tell)
         tell("linking the firmware")
-        elf = made / "firmware.elf"
+        elf, binary, hexadecimal = _programs(made)
         script = ("-T", "firmware.ld")
         compiler.compile(
             *sources.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
             directory=work, what="link the firmware",
         )  # fmt: skip
-        compiler.copy("binary", elf, made / "firmware.bin")
-        compiler.copy("ihex", elf, made / "firmware.hex")
+        compiler.copy("binary", elf, binary)
+        compiler.copy("ihex", elf, hexadecimal)
+        if not _is_complete(place):
+            with suppress(FileNotFoundError):  # there may be what a power cut has left
+                place.rename(scratch.path / "damaged")
         try:
-            made.rename(place)
+            rename_synced(made, place)
         except OSError:
-            if not place.is_dir():  # another process has built the same meanwhile
+            if not _is_complete(place):  # else another process has built the same meanwhile
                 raise
-            shutil.rmtree(made)
 
 
 def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.documents.disk import rename_synced
 from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
 from devices.user_cache import user_cache
@@ -46,7 +47,7 @@ class BuildCache:
             part = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=self._root))
             try:
                 build(part)
-                part.rename(finished)
+                rename_synced(part, finished)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
         except OSError as error:

@@ -132,6 +132,34 @@ def test_unchanged_firmware_is_not_built_again() -> None:
 
 
 @pytest.mark.slow
+def test_files_that_a_power_cut_emptied_are_built_again() -> None:
+    steps: list[str] = []
+    first = build_firmware(quick("emulated-m4f"), steps.append)
+    contents = [path.read_bytes() for path in (first.elf, first.bin, first.hex)]
+    for path in (first.elf, first.bin, first.hex):
+        path.write_bytes(b"")
+        steps.clear()
+        assert build_firmware(quick("emulated-m4f"), steps.append) == first
+        assert steps[-1] == "linking the firmware"
+        assert [path.read_bytes() for path in (first.elf, first.bin, first.hex)] == contents
+
+
+@pytest.mark.slow
+def test_firmware_is_in_the_cache_only_once_it_is_on_the_disk(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    build_firmware(quick("emulated-m4f"))
+    before = set((cache / "joulewright" / "firmware").iterdir())
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(BuildFailed, match="cannot be written to the cache: No space left"):
+        build_firmware(changed("emulated-m4f", transport={"baud": 38400}))
+    assert set((cache / "joulewright" / "firmware").iterdir()) == before
+
+
+@pytest.mark.slow
 def test_what_was_compiled_for_another_firmware_is_the_same_program(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

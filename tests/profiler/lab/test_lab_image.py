@@ -358,6 +358,18 @@ def test_a_full_disk_is_reported_in_one_sentence(lab: Path) -> None:
     assert [path.name for path in lab.iterdir()] == ["lock"]
 
 
+def test_a_build_is_in_the_cache_only_once_it_is_on_the_disk(
+    lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(BuildFailed, match="No space left"), BuildCache(ignore) as cache:
+        cache.directory("kernel", "key", lambda directory: (directory / "Image").touch())
+    assert [path.name for path in lab.iterdir()] == ["lock"]
+
+
 def test_files_of_a_killed_build_are_removed(lab: Path) -> None:
     def die(directory: Path) -> None:
         (directory / "half").write_text("half")
