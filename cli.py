@@ -9,6 +9,7 @@ command imports its modules only when it runs.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Sequence
 
 from commands.command import Call
@@ -59,12 +60,19 @@ def _run(argv: Sequence[str] | None) -> int:
         console.say(f"error: {with_short_words(str(error))}")
         return error.exit_code
     except OSError as error:
-        if error.filename is None:
-            raise
+        from devices.documents.disk import lacks_room
         from devices.documents.readable import file_failure
 
-        console.say(f"error: {file_failure(error)}")
+        if error.filename is None and not lacks_room(error):
+            raise
+        console.say(f"error: {file_failure(error)}{_where_room_is_needed(error)}")
         return ExitCode.USAGE
+
+
+def _where_room_is_needed(error: OSError) -> str:
+    if error.filename is not None or tempfile.tempdir is None:
+        return ""
+    return f"; temporary files are in {tempfile.tempdir}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,14 @@
-"""Files and directories that survive a power cut."""
+"""Files that survive a power cut, and the name of the file that filled a disk."""
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def sync(path: Path) -> None:
@@ -29,3 +34,19 @@ def rename_synced(made: Path, place: Path) -> None:
         sync(path)
     made.rename(place)
     sync(place.parent)
+
+
+def lacks_room(error: OSError) -> bool:
+    """Whether a disk of this computer is full. ``tempfile`` then finds no directory to use."""
+    return error.errno in _FULL or "No usable temporary directory" in str(error)
+
+
+@contextmanager
+def names_when_full(path: Path) -> Iterator[None]:
+    """Name ``path`` in the error of a full disk, which a write to an open file does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -14,6 +14,7 @@ from typing import Self
 
 from devices.claims.owner import Owner
 from devices.description import DeviceDescription
+from devices.documents.disk import names_when_full
 from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -361,7 +362,7 @@ class PosixBoard:
     def _put(self, name: str, *content: bytes | memoryview) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             local = Path(scratch) / name
-            with local.open("wb") as file:
+            with names_when_full(local), local.open("wb") as file:
                 file.writelines(content)
             size_bytes = local.stat().st_size
             limit_s = transfer_limit_s(size_bytes, _TRANSFER_TIMEOUT_S)

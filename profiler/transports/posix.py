@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias
 
 from devices.claims.owner import Owner
+from devices.documents.disk import names_when_full
 from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable, JoulewrightError
 from profiler.transports import scripts
 from profiler.transports.base import CommandResult, DetachedStatus
@@ -119,7 +120,7 @@ class PosixTransport:
         script = scripts.get(self.directory, _checked_path(remote))
         handle, part = tempfile.mkstemp(prefix=".get.", dir=local.parent)
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with names_when_full(local), os.fdopen(handle, "wb") as stream:
                 self._fetch(script, remote, stream, timeout_s)
             os.replace(part, local)
         except BaseException:

@@ -411,6 +411,26 @@ def test_an_operating_system_error_that_names_a_file_is_a_sentence(
     assert capsys.readouterr().err == "error: results/x.json: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        OSError(122, "Disk quota exceeded"),
+        FileNotFoundError(2, "No usable temporary directory found"),
+    ],
+)
+def test_a_full_disk_is_a_sentence_even_if_the_error_names_no_file(
+    error: OSError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/the/temporary")
+    fail_with(error, monkeypatch)
+    assert run("models") == 2
+    assert (
+        capsys.readouterr().err
+        == f"error: {error.strerror}; temporary files are in /the/temporary\n"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "error",

@@ -1,13 +1,14 @@
-"""Directories are on the disk before they have their name."""
+"""Directories are on the disk before they have their name; a full disk names the file."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from devices.documents.disk import rename_synced
+from devices.documents.disk import names_when_full, rename_synced
 
 
 def test_a_directory_is_renamed_after_all_of_it_was_synced(
@@ -32,3 +33,19 @@ def test_a_directory_is_renamed_after_all_of_it_was_synced(
     ]
     assert [path for path, is_renamed in synced if is_renamed] == [str(tmp_path)]
     assert (place / "inner" / "file").read_text() == "content"
+
+
+def test_a_full_disk_names_the_file_and_other_errors_stay() -> None:
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '/dev/full'"),
+        names_when_full(Path("/dev/full")),
+        Path("/dev/full").open("w") as full,
+    ):
+        full.write("too much")
+    for other in (OSError("x"), OSError(5, "Input/output error"), OSError(28, "full", "its own")):
+        with (
+            pytest.raises(OSError, match=re.escape(str(other))) as caught,
+            names_when_full(Path("file")),
+        ):
+            raise other
+        assert caught.value is other

@@ -99,3 +99,8 @@ def test_throttling_bits_that_cannot_be_read_are_unknown(board: PosixBoard, tmp_
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)
         assert board.throttled() == bits
+
+
+def test_a_full_disk_of_this_computer_is_named(board: PosixBoard) -> None:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        board._put("/dev/full", b"a plan")

@@ -364,6 +364,19 @@ def test_a_failed_get_leaves_the_local_file_unchanged(transport: Transport, tmp_
     assert sorted(path.name for path in tmp_path.iterdir()) in (["back"], ["back", "cache"])
 
 
+def test_a_full_disk_of_this_computer_names_the_file_that_was_fetched(
+    transport: Transport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    transport.run(["sh", "-c", "echo content >file"], timeout_s=10)
+    local = tmp_path / "here"
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match=f"No space left on device: '{local}'"):
+        transport.get("file", local, timeout_s=10)
+
+
 # --- detached commands ------------------------------------------------------------------------
 
 
