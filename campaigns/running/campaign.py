@@ -170,7 +170,6 @@ class _Run:
         progress = ProgressFile(self.directory.path)
         try:
             while True:
-                self._plan_replays()
                 self._begin_tasks()
                 if progress.is_due:
                     progress.write(self._progress())
@@ -254,6 +253,7 @@ class _Run:
     def _begin_tasks(self) -> None:
         while self.unsolved and self._can_solve():
             self._begin_solve(self.unsolved.popleft())
+        self._plan_replays()  # a board's last searches may have failed before they began
         for lane in self.lanes.values():
             if lane.has_work and lane.is_idle and self._can_use(lane):
                 self._begin_on_board(lane)

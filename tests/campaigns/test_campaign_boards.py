@@ -1,0 +1,91 @@
+"""What ``run_campaign`` does with its boards: their work is made up, and done in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from campaigns.design.opening import open_campaign
+from campaigns.keeping.directory import CampaignDirectory
+from campaigns.running.campaign import RunResult, Workers, run_campaign
+from campaigns.running.profiling import ProfileJob
+from campaigns.running.replaying import ReplayJob
+from campaigns.running.solving import costed_network
+from devices.documents.document import dump_yaml, write_atomically
+from devices.errors import InputError
+from devices.library import resolve_profile
+from devices.results import Results
+from solver.pools import LastingPool
+from tests.support.campaigns import TRIED
+
+
+@dataclass
+class Bench:
+    """Boards that measure nothing: what was run, and how often places were released by then."""
+
+    results: Results
+    replayed: list[str] = field(default_factory=list)
+    released: int = 0
+    fails: Callable[[ReplayJob], None] = lambda _job: None
+
+    def make_profile(self, job: ProfileJob, directory: CampaignDirectory, _: Results) -> str:
+        file = directory.profiles / f"{job.setting.name}.known.yaml"
+        write_atomically(file, dump_yaml(resolve_profile("m4", self.results.profiles)))
+        return str(file.relative_to(directory.path))
+
+    def run_replay(self, job: ReplayJob, _directory: CampaignDirectory, _attempt: int) -> float:
+        self.fails(job)
+        self.replayed.append(job.cell.method)
+        return 1.0
+
+    def release_places(self) -> None:
+        self.released += 1
+
+    def run(self, **changes: object) -> RunResult:
+        """Run a campaign."""
+        path = self.results.root / "tried.yaml"
+        path.write_text(yaml.safe_dump({**TRIED, "ram_budgets": ["100%"], **changes}))
+        opened = open_campaign(str(path), self.results)
+        directory = CampaignDirectory(self.results.campaigns / opened.file.name)
+        directory.begin(opened.text, opened.design)
+        return run_campaign(directory, opened.file, opened.design, self.results, Workers(jobs=1))
+
+
+def done_here(_pool: LastingPool, task: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(task(*arguments))
+    return future
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(Results(tmp_path))
+    monkeypatch.setattr(LastingPool, "submit", done_here)
+    for name in ("make_profile", "run_replay", "release_places"):
+        monkeypatch.setattr(f"campaigns.running.campaign.{name}", getattr(made, name))
+    return made
+
+
+def test_cells_are_run_although_the_last_of_their_board_cannot_be_solved(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def costed(level: Any, batch: Any, *others: Any) -> Any:
+        if batch == 2:
+            raise InputError("the profile states no costs of storage")
+        return costed_network(level, batch, *others)
+
+    monkeypatch.setattr("campaigns.running.campaign.costed_network", costed)
+    only = {"methods": ["keep-everything"]}
+    bench.run(**only, batches=[1])
+    bench.replayed.clear()
+    done = bench.run(**only, batches=[1, 2])
+    assert [shortfall.reason for shortfall in done.shortfalls] == [
+        "the profile states no costs of storage"
+    ]
+    assert bench.replayed == ["keep-everything"] * 4  # two repetitions, with a control in each
