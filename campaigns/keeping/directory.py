@@ -39,6 +39,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
 FILE, CELLS = "campaign.yaml", "cells.json"
+TABLES = ("cells.csv", "cells.parquet", "replays.csv", "replays.parquet")
 _REPLAYS = ("repetition-", "control-")
 _CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
 
@@ -77,6 +78,19 @@ class CampaignDirectory:
     def tables(self) -> Path:
         """Derived tables."""
         return self.path / "tables"
+
+    def has_new_tables(self) -> bool:
+        """Whether every table was written after the cells and all their records.
+
+        The directory of a cell changes when a file in it is written.
+        """
+        try:
+            oldest = min((self.tables / name).stat().st_mtime_ns for name in TABLES)
+        except FileNotFoundError:
+            return False
+        changed = [(self.path / CELLS).stat().st_mtime_ns]
+        changed += [cell.stat().st_mtime_ns for cell in os.scandir(self._cells)]
+        return max(changed) <= oldest
 
     def design(self) -> Design:
         """The cells. Raises ``DocumentError`` if the directory is not that of a campaign."""

@@ -62,8 +62,10 @@ def _run(options: RunOptions, console: Console) -> int:
         return ExitCode.DONE
     with sole_user(directory.path, patience_s=_PATIENCE_S):
         begun = directory.begin(opened.text, opened.design)
-        is_told = not begun.is_new and directory.tables.is_dir()
-        if is_told and is_finished(directory, opened.design, opened.file.seed, begun.files):
+        is_known = not begun.is_new and is_finished(
+            directory, opened.design, opened.file.seed, begun.files
+        )
+        if is_known and directory.has_new_tables():
             return _say_nothing_left(console, opened, directory)
         return _do_what_is_left(options, opened, directory, console)
 

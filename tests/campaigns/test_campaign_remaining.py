@@ -107,6 +107,36 @@ def test_a_finished_campaign_whose_schedules_change_values_does_not_end_well(
     assert f"values DIFFER from those of the unscheduled step: {result.cell}" in said
 
 
+def test_a_campaign_that_was_ended_before_its_tables_were_written_writes_them_and_tells_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_cell = {"ram_budgets": ["100%"], "methods": ["keep-everything"]}
+    directory = campaign_with_replays(Results(tmp_path), **one_cell)
+    (result,) = read_campaign(directory.path).cells
+    graph, schedule = result.schedule()
+    run = ["campaign", "run", str(tmp_path / "tried.yaml"), "--results", str(tmp_path)]
+
+    def keep(number: int, *values: ValueCheck) -> None:
+        place = ReplayPlace(repetition=number, control=True, position=number)
+        report = report_of(graph, schedule, values=values)
+        found = Repetition.of(result.cell, place, report, circumstances(), attempt=1)
+        directory.keep_repetition(found, report)
+
+    keep(0)
+    write_tables(read_campaign(directory.path))
+    differing = (DifferingValue(tensor="loss", what="loss", steps=(1,)),)
+    against = "the unscheduled step on the board"
+    keep(1, ValueCheck(against=against, values=1, steps=1, differing=differing))
+    for _ in range(2):
+        assert cli.main(run) == 1
+        assert f"values DIFFER from those of the unscheduled step: {result.cell}" in (
+            capsys.readouterr().out
+        )
+    (directory.tables / "cells.parquet").unlink()
+    assert cli.main(run) == 1
+    assert (directory.tables / "cells.parquet").is_file()
+
+
 def test_names_of_baselines_are_those_of_the_registry() -> None:
     assert tuple(BASELINES) == BASELINE_NAMES
 
