@@ -42,6 +42,7 @@ class UnpackOptions:
 SharingOptions: TypeAlias = ReportOptions | PackOptions | UnpackOptions
 
 _REPORT = "report.html"
+_REPEATED = "repeated"
 
 
 def share(options: SharingOptions, console: Console) -> int:
@@ -127,6 +128,11 @@ def _unpack(options: UnpackOptions, console: Console) -> int:
     for sentence in manifest.left_out:
         console.result(f"left out: {sentence}")
     console.result(f"report     {directory / _REPORT}")
-    again = command_line("campaign", "run", directory / DIRECTORY / "campaign.yaml")
+    # Among the results of the other lab, its replays would count as done.
+    repeated = Results(options.results.root / _REPEATED)
+    file = directory / DIRECTORY / "campaign.yaml"
+    again = command_line("campaign", "run", file, "--results", repeated.root)
     console.result(f"repeat it  {again}")
+    own = repeated.campaigns / manifest.name
+    console.result(f"compare    {command_line('campaign', 'compare', directory, own)}")
     return ExitCode.DONE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import stat
 import zipfile
 from collections.abc import Callable
@@ -73,6 +74,24 @@ def test_its_file_names_the_same_cells(
     assert cli.main(words) == 0
     cells = json.loads(capsys.readouterr().out)["cells"]
     assert [cell["hash"] for cell in cells] == [cell.hash for cell in campaign.design().cells]
+
+
+def test_the_commands_that_it_prints_repeat_the_whole_campaign_and_compare_it_with_the_unpacked_one(
+    packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpack(packed, tmp_path)
+    printed = {
+        words[0]: words[words.index("campaign") :]
+        for words in map(shlex.split, capsys.readouterr().out.splitlines())
+        if words[:1] in (["repeat"], ["compare"])
+    }
+    assert cli.main([*printed["repeat"], "--dry-run", "--json"]) == 0
+    (board,) = json.loads(capsys.readouterr().out)["boards"]
+    assert board["replays"] == 2
+    repeated = Results(Path(printed["repeat"][-1])).campaigns / "tried"
+    unpacked = tmp_path / "campaigns" / "tried"
+    assert repeated != unpacked
+    assert printed["compare"] == ["campaign", "compare", str(unpacked), str(repeated)]
 
 
 def test_an_existing_campaign_is_not_replaced(
