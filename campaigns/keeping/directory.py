@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from campaigns.design.cells import Cell, Design
-from campaigns.design.settings import Setting
 from campaigns.keeping.records import Failure, Failures, Repetition, ReplayPlace, SolvedCell
 from devices.claims.claim import LOCK
 from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
@@ -69,10 +68,6 @@ class CampaignDirectory:
     def profiles(self) -> Path:
         """Profiles that the costs of the cells are from."""
         return self.path / "profiles"
-
-    def has_profile(self, setting: Setting) -> bool:
-        """Whether the campaign has a profile of a board under this condition."""
-        return any(self.profiles.glob(f"{setting.name}.*.yaml"))
 
     @property
     def tables(self) -> Path:
@@ -201,15 +196,31 @@ class CampaignDirectory:
 
     def failures(self, of: Cell | str) -> tuple[Failure, ...]:
         """Failed attempts of a cell, or of the profile of a setting by its name."""
-        file = self._failures_file(of)
-        return read_json(file, Failures).failures if file.is_file() else ()
+        return self._kept_failures(of).failures
+
+    def failures_since_profile(self, setting: str) -> tuple[Failure, ...]:
+        """Failed attempts at the profile of a setting since one was made."""
+        kept = self._kept_failures(setting)
+        return kept.failures[kept.mended :]
 
     def add_failure(self, of: Cell | str, failure: Failure) -> None:
         """Keep a failed attempt."""
-        failures = (*self.failures(of), failure)
-        name = of if isinstance(of, str) else of.hash
-        document = Failures(of=name, failures=failures)
-        write_atomically(self._failures_file(of), dump_json(document))
+        kept = self._kept_failures(of)
+        self._keep_failures(of, kept.model_copy(update={"failures": (*kept.failures, failure)}))
+
+    def mend_profile(self, setting: str) -> None:
+        """Note that the profile of a setting has been made."""
+        kept = self._kept_failures(setting)
+        if kept.mended < len(kept.failures):
+            mended = {"mended": len(kept.failures)}
+            self._keep_failures(setting, kept.model_copy(update=mended))
+
+    def _kept_failures(self, of: Cell | str) -> Failures:
+        file, name = self._failures_file(of), of if isinstance(of, str) else of.hash
+        return read_json(file, Failures) if file.is_file() else Failures(of=name, failures=())
+
+    def _keep_failures(self, of: Cell | str, failures: Failures) -> None:
+        write_atomically(self._failures_file(of), dump_json(failures))
 
     def _failures_file(self, of: Cell | str) -> Path:
         if isinstance(of, str):

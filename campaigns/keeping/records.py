@@ -265,10 +265,14 @@ class Failure(StrictModel):
 
 
 class Failures(StrictModel):
-    """Failed attempts of a cell, or of the profile of a board (``campaign-failures/1``)."""
+    """Failed attempts of a cell, or of the profile of a board (``campaign-failures/1``).
+
+    After the first ``mended`` of them, the profile was made.
+    """
 
     schema_: Annotated[Literal["campaign-failures/1"], Field(alias="schema")] = (
         "campaign-failures/1"
     )
     of: str
     failures: tuple[Failure, ...]
+    mended: Size = 0

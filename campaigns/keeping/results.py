@@ -35,8 +35,8 @@ class CellResult:
 
     ``solved`` is None before its schedule was searched. ``repetitions`` are the finished replays by
     number, ``controls`` the finished control replays; both are empty if the board is a profile.
-    ``failures`` are all failed attempts, after those at the profile of its board while that is
-    missing.
+    ``failures`` are all failed attempts; before it is solved, after those at the profile of its
+    board since one was made.
     ``wanted_repetitions`` is how many the campaign asks for.
     """
 
@@ -118,9 +118,9 @@ def read_campaign(path: Path) -> CampaignResults:
     design = directory.design()
     files = directory.files()
     at_profiles = {
-        setting.name: directory.failures(setting.name)
+        setting.name: directory.failures_since_profile(setting.name)
         for setting in design.settings
-        if setting.is_run and not directory.has_profile(setting)
+        if setting.is_run
     }
     found = []
     for cell in design.cells:
@@ -142,7 +142,7 @@ def read_campaign(path: Path) -> CampaignResults:
                 repetitions=tuple(repetitions.values()),
                 controls=tuple(controls.values()),
                 failures=(
-                    *at_profiles.get(setting.name, ()),
+                    *(at_profiles.get(setting.name, ()) if solved is None else ()),
                     *(directory.failures(cell) if has_failures(names) else ()),
                 ),
                 wanted_repetitions=wanted,

@@ -94,9 +94,14 @@ def _failures(
     directory: CampaignDirectory, design: Design, files: FilesOfCells
 ) -> list[tuple[str, Failure]]:
     found: list[tuple[str, Failure]] = []
+    unsolved = {
+        design.setting_of(cell).name
+        for cell in design.cells
+        if not is_solved(files.get(cell.hash, frozenset()))
+    }
     for setting in design.settings:
-        failures = directory.failures(setting.name) if setting.is_run else ()
-        if failures and not directory.has_profile(setting):
+        failures = directory.failures_since_profile(setting.name) if setting.is_run else ()
+        if failures and setting.name in unsolved:
             found.append((f"profile of {setting.name}", failures[-1]))
     for cell in design.cells:
         names = files.get(cell.hash, frozenset())

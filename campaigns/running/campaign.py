@@ -374,6 +374,7 @@ class _Run:
             lane.replays.appendleft(task.job)
 
     def _keep_profile(self, job: ProfileJob, file: str) -> None:
+        self.directory.mend_profile(job.setting.name)
         self.profiles[job.setting.name] = (
             file,
             read_yaml(self.directory.path / file, DeviceProfile),

@@ -13,12 +13,14 @@ import yaml
 
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.results import read_campaign
+from campaigns.keeping.status import read_status
 from campaigns.running.campaign import RunResult, Workers, run_campaign
 from campaigns.running.profiling import ProfileJob
 from campaigns.running.replaying import ReplayJob
 from campaigns.running.solving import costed_network
 from devices.documents.document import dump_yaml, write_atomically
-from devices.errors import InputError
+from devices.errors import InputError, MeasurementInvalid
 from devices.library import resolve_profile
 from devices.results import Results
 from solver.pools import LastingPool
@@ -32,9 +34,10 @@ class Bench:
     results: Results
     replayed: list[str] = field(default_factory=list)
     released: int = 0
-    fails: Callable[[ReplayJob], None] = lambda _job: None
+    fails: Callable[[ProfileJob | ReplayJob], None] = lambda _job: None
 
     def make_profile(self, job: ProfileJob, directory: CampaignDirectory, _: Results) -> str:
+        self.fails(job)
         file = directory.profiles / f"{job.setting.name}.known.yaml"
         write_atomically(file, dump_yaml(resolve_profile("m4", self.results.profiles)))
         return str(file.relative_to(directory.path))
@@ -89,3 +92,27 @@ def test_cells_are_run_although_the_last_of_their_board_cannot_be_solved(
         "the profile states no costs of storage"
     ]
     assert bench.replayed == ["keep-everything"] * 4  # two repetitions, with a control in each
+
+
+def test_a_profile_that_fails_is_told_although_the_campaign_has_an_older_one(bench: Bench) -> None:
+    only = {"methods": ["keep-everything"], "attempts": 1}
+    bench.run(**only, batches=[1])
+
+    def fail(job: ProfileJob | ReplayJob) -> None:
+        if isinstance(job, ProfileJob):
+            raise MeasurementInvalid("windows stay void")
+
+    bench.fails = fail
+    bench.run(**only, batches=[1, 2])
+    path = bench.results.campaigns / "tried"
+    ((what, failure),) = read_status(path).failures
+    assert (what, failure.reason) == ("profile of local", "windows stay void")
+    small, large = read_campaign(path).cells
+    assert (small.solved is not None, small.failures) == (True, ())
+    assert (large.state, large.failures) == ("failed", (failure,))
+
+    bench.fails = lambda _job: None
+    bench.run(**only, batches=[1, 2, 4])
+    assert read_status(path).failures == ()
+    assert [result.failures for result in read_campaign(path).cells] == [()] * 3
+    assert CampaignDirectory(path).failures("local") == (failure,)
