@@ -20,7 +20,7 @@ Every file is written completely or not at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -252,6 +252,26 @@ def count_replays(files: frozenset[str]) -> int:
 def has_failures(files: frozenset[str]) -> bool:
     """Whether an attempt at a cell with these files has failed."""
     return _FAILURES in files
+
+
+def final_failure(
+    failures: Iterable[Failure], files: frozenset[str], repetitions: int
+) -> Failure | None:
+    """The last failure that the campaign gave up on, among those of what is still missing.
+
+    Args:
+        failures: Failed attempts at a cell, and at the profile that it waits for.
+        files: The files of the cell.
+        repetitions: How often the campaign asks for its schedule to be run.
+    """
+    final = None
+    for failure in failures:
+        place = failure.replay
+        is_asked = place is None or place.repetition < repetitions
+        is_mended = is_solved(files) if place is None else has_replay(files, place)
+        if failure.is_last and is_asked and not is_mended:
+            final = failure
+    return final
 
 
 def _names(directory: str) -> Iterator[str]:

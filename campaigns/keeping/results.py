@@ -15,6 +15,7 @@ from campaigns.keeping.checks import require_summary_of_replay, require_summary_
 from campaigns.keeping.directory import (
     FILE,
     CampaignDirectory,
+    final_failure,
     has_failures,
     has_replay,
     is_solved,
@@ -37,6 +38,8 @@ class CellResult:
     number, ``controls`` the finished control replays; both are empty if the board is a profile.
     ``failures`` are all failed attempts; before it is solved, after those at the profile of its
     board since one was made.
+    ``final_failure`` is the last one that the campaign gave up on, of those whose schedule or
+    replay is still missing.
     ``wanted_repetitions`` is how many the campaign asks for.
     """
 
@@ -47,6 +50,7 @@ class CellResult:
     repetitions: tuple[Repetition, ...]
     controls: tuple[Repetition, ...]
     failures: tuple[Failure, ...]
+    final_failure: Failure | None
     wanted_repetitions: int
 
     @property
@@ -56,7 +60,7 @@ class CellResult:
             return "no schedule"
         if self.solved is not None and len(self.repetitions) >= self.wanted_repetitions:
             return "done"
-        return "failed" if self.failures and self.failures[-1].is_last else "waiting"
+        return "waiting" if self.final_failure is None else "failed"
 
     @property
     def replays(self) -> tuple[Repetition, ...]:
@@ -133,6 +137,10 @@ def read_campaign(path: Path) -> CampaignResults:
         )
         if solved is not None:
             _require_true_records(directory, cell, solved, repetitions | controls)
+        failures = (
+            *(at_profiles.get(setting.name, ()) if solved is None else ()),
+            *(directory.failures(cell) if has_failures(names) else ()),
+        )
         found.append(
             CellResult(
                 directory=directory,
@@ -141,10 +149,8 @@ def read_campaign(path: Path) -> CampaignResults:
                 solved=solved,
                 repetitions=tuple(repetitions.values()),
                 controls=tuple(controls.values()),
-                failures=(
-                    *(at_profiles.get(setting.name, ()) if solved is None else ()),
-                    *(directory.failures(cell) if has_failures(names) else ()),
-                ),
+                failures=failures,
+                final_failure=final_failure(failures, names, wanted),
                 wanted_repetitions=wanted,
             )
         )

@@ -10,6 +10,7 @@ from campaigns.keeping.directory import (
     CampaignDirectory,
     FilesOfCells,
     count_replays,
+    final_failure,
     has_failures,
     is_solved,
 )
@@ -40,7 +41,8 @@ class BoardStatus:
 class CampaignStatus:
     """How far a campaign is. ``runner`` is the process that runs it, None if none does.
 
-    ``failures`` are the cells, or boards under a condition, at which the last attempt failed.
+    ``failures`` are the boards under a condition at whose profile the last attempt failed, and the
+    cells that the campaign gave up on.
     """
 
     name: str
@@ -106,14 +108,7 @@ def _failures(
     for cell in design.cells:
         names = files.get(cell.hash, frozenset())
         if has_failures(names):
-            failure = directory.failures(cell)[-1]
-            if failure.is_last and not _is_mended(failure, names):
+            failure = final_failure(directory.failures(cell), names, design.repetitions_of(cell))
+            if failure is not None:
                 found.append((str(cell), failure))
     return found
-
-
-def _is_mended(failure: Failure, names: frozenset[str]) -> bool:
-    """Whether what failed has been done since."""
-    if failure.replay is None:
-        return is_solved(names)
-    return f"{failure.replay.stem}.json" in names

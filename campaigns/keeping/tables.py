@@ -81,12 +81,13 @@ def _levels(result: CellResult) -> dict[str, Any]:
 
 def _cell_row(result: CellResult) -> dict[str, Any]:
     solved = result.solved
+    failure = result.final_failure or (result.failures[-1] if result.failures else None)
     return {
         **_levels(result),
         "state": result.state,
         "repetitions": len(result.repetitions),
         **{name: None if solved is None else getattr(solved, name) for name in _OF_SCHEDULE},
-        "failure": result.failures[-1].reason if result.failures else None,
+        "failure": None if failure is None else failure.reason,
     }
 
 

@@ -66,13 +66,15 @@ def _problems(cell: CellFigures) -> Iterable[Problem]:
         by_reason[key] = by_reason.get(key, 0) + 1
     for (phase, reason), attempts in by_reason.items():
         of_board = phase == "profile"
-        last = result.failures[-1]
+        final = result.final_failure
         yield Problem(
             what=f"profile of {result.setting.name}" if of_board else name,
             phase=phase,
             reason=reason,
             attempts=attempts,
-            given_up=result.state == "failed" and (last.phase, last.reason) == (phase, reason),
+            given_up=result.state == "failed"
+            and final is not None
+            and (final.phase, final.reason) == (phase, reason),
             number=None if of_board else cell.number,
         )
 

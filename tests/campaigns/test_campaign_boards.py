@@ -13,18 +13,20 @@ import yaml
 
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
+from campaigns.keeping.records import ReplayPlace
 from campaigns.keeping.results import read_campaign
 from campaigns.keeping.status import read_status
+from campaigns.keeping.tables import cell_table
 from campaigns.running.campaign import RunResult, Workers, run_campaign
 from campaigns.running.profiling import ProfileJob
 from campaigns.running.replaying import ReplayJob
 from campaigns.running.solving import costed_network
 from devices.documents.document import dump_yaml, write_atomically
-from devices.errors import InputError, MeasurementInvalid
+from devices.errors import BoardUnreachable, InputError, MeasurementInvalid
 from devices.library import resolve_profile
 from devices.results import Results
 from solver.pools import LastingPool
-from tests.support.campaigns import TRIED
+from tests.support.campaigns import TRIED, add_failure, campaign_with_replays
 
 
 @dataclass
@@ -116,3 +118,44 @@ def test_a_profile_that_fails_is_told_although_the_campaign_has_an_older_one(ben
     assert read_status(path).failures == ()
     assert [result.failures for result in read_campaign(path).cells] == [()] * 3
     assert CampaignDirectory(path).failures("local") == (failure,)
+
+
+def test_a_replay_that_failed_for_good_is_told_although_a_later_one_was_tried_again(
+    bench: Bench,
+) -> None:
+    tried: list[ReplayPlace] = []
+
+    def fail(job: ProfileJob | ReplayJob) -> None:
+        if isinstance(job, ReplayJob):
+            tried.append(job.place)
+            if job.place.repetition == 0 and not job.place.control:
+                raise MeasurementInvalid("windows stay void")
+            if job.place.repetition == 1 and tried.count(job.place) == 1:
+                raise BoardUnreachable("the link is down")
+
+    bench.fails = fail
+    bench.run(methods=["keep-everything"], attempts=2, repetitions=2)
+    path = bench.results.campaigns / "tried"
+    ((_, told),) = read_status(path).failures
+    (result,) = read_campaign(path).cells
+    assert result.state == "failed"
+    assert result.final_failure == told
+    assert told.reason == "windows stay void"
+    assert not result.failures[-1].is_last
+    (row,) = cell_table(read_campaign(path)).to_dict("records")
+    assert (row["state"], row["failure"]) == ("failed", "windows stay void")
+
+
+def test_a_search_that_failed_for_good_and_succeeds_later_leaves_no_failed_cell(
+    bench: Bench,
+) -> None:
+    directory = campaign_with_replays(
+        bench.results, ram_budgets=["100%"], methods=["keep-everything"]
+    )
+    (result,) = read_campaign(directory.path).cells
+    add_failure(directory, result.cell, "killed")
+    directory.repetition_file(result.cell, ReplayPlace(repetition=1)).unlink()
+    (result,) = read_campaign(directory.path).cells
+    assert (result.state, result.final_failure) == ("waiting", None)
+    assert [failure.reason for failure in result.failures] == ["killed"]
+    assert read_status(directory.path).failures == ()
