@@ -339,26 +339,28 @@ class _Run:
             outcome = Failed("its process was asked to end", ExitCode.INTERRUPTED, may_pass=True)
         match task:
             case _Profiling(lane, job, _):
-                self._end_on_board(lane)
+                lane.end()
                 if isinstance(outcome, Succeeded):
                     self._keep_profile(job, outcome.value)
                 else:
                     self._fail_profile(task, outcome, began)
+                self._release_if_done(lane)
             case _Replaying(lane, replay, _):
-                self._end_on_board(lane, outcome.value if isinstance(outcome, Succeeded) else None)
+                lane.end(outcome.value if isinstance(outcome, Succeeded) else None)
                 if isinstance(outcome, Succeeded):
                     lane.finished += 1
                     self.tally.finish_replay(f"{replay.place.stem} of {replay.cell}")
                 else:
                     self._fail_replay(task, outcome, began)
+                self._release_if_done(lane)
             case _Solving(solving, _):
                 if isinstance(outcome, Succeeded):
                     self._keep_schedule(solving, outcome.value)
                 else:
                     self._fail_solve(solving.cell, outcome, began)
 
-    def _end_on_board(self, lane: BoardLane, replay_s: float | None = None) -> None:
-        lane.end(replay_s)
+    def _release_if_done(self, lane: BoardLane) -> None:
+        """Release the place of a board that has no work."""
         if not lane.has_work and lane.place is not None:
             with suppress(BrokenExecutor):  # its end releases them, too
                 lane.pool.submit(release_places)

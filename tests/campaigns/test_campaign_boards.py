@@ -22,7 +22,7 @@ from campaigns.running.profiling import ProfileJob
 from campaigns.running.replaying import ReplayJob
 from campaigns.running.solving import costed_network
 from devices.documents.document import dump_yaml, write_atomically
-from devices.errors import BoardUnreachable, InputError, MeasurementInvalid
+from devices.errors import BoardUnreachable, InputError, JoulewrightError, MeasurementInvalid
 from devices.library import resolve_profile
 from devices.results import Results
 from solver.pools import LastingPool
@@ -159,3 +159,20 @@ def test_a_search_that_failed_for_good_and_succeeds_later_leaves_no_failed_cell(
     assert (result.state, result.final_failure) == ("waiting", None)
     assert [failure.reason for failure in result.failures] == ["killed"]
     assert read_status(directory.path).failures == ()
+
+
+@pytest.mark.parametrize("error", [BoardUnreachable("gone"), InputError("it does not fit")])
+def test_the_place_of_a_board_is_released_when_nothing_more_is_done_with_it(
+    bench: Bench, error: JoulewrightError
+) -> None:
+    only = {"methods": ["keep-everything"], "boards": [{"device": "local", "place": "desk"}]}
+
+    def fail(job: ProfileJob | ReplayJob) -> None:
+        if isinstance(job, ReplayJob):
+            bench.released = 0
+            raise error
+
+    bench.fails = fail
+    done = bench.run(**only, attempts=1)
+    assert [shortfall.reason for shortfall in done.shortfalls] == [str(error)]
+    assert bench.released == 1
