@@ -12,7 +12,6 @@ from pathlib import Path
 
 from benchmarks.chaos.faults import Fault, Injector
 from benchmarks.chaos.setup import CampaignProcess, Place
-from campaigns.keeping.directory import CampaignDirectory, count_replays
 from devices.errors import ExitCode
 
 _POLL_S = 0.2
@@ -144,4 +143,6 @@ class Finished:
 
 def count_all_replays(directory: Path) -> int:
     """Number of finished replays of a campaign."""
-    return sum(map(count_replays, CampaignDirectory(directory).files().values()))
+    finished = Finished(directory)
+    finished.look()
+    return finished.replays

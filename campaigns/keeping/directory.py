@@ -20,7 +20,7 @@ Every file is written completely or not at all.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -39,7 +39,6 @@ from solver.problem.schedule import Schedule
 
 FILE, CELLS = "campaign.yaml", "cells.json"
 TABLES = ("cells.csv", "cells.parquet", "replays.csv", "replays.parquet")
-_REPLAYS = ("repetition-", "control-")
 _CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
 
 FilesOfCells: TypeAlias = Mapping[str, frozenset[str]]
@@ -244,9 +243,19 @@ def has_replay(files: frozenset[str], place: ReplayPlace) -> bool:
     return f"{place.stem}.json" in files
 
 
-def count_replays(files: frozenset[str]) -> int:
-    """How many replays a cell with these files has finished."""
-    return sum(name.startswith(_REPLAYS) and name.count(".") == 1 for name in files)
+def count_replays(cells: Collection[frozenset[str]], repetitions: int) -> int:
+    """How many of its replays a board has finished, each repetition with one control replay.
+
+    Args:
+        cells: The files of each of its cells.
+        repetitions: How often the campaign asks for each schedule to be run.
+    """
+    finished = 0
+    for number in range(repetitions):
+        run, control = (ReplayPlace(repetition=number, control=again) for again in (False, True))
+        finished += sum(has_replay(files, run) for files in cells)
+        finished += any(has_replay(files, control) for files in cells)
+    return finished
 
 
 def has_failures(files: frozenset[str]) -> bool:

@@ -87,7 +87,7 @@ def _board(
         cells=len(names),
         solved=sum(map(is_solved, names)),
         replays=most if told is None else told.replays,
-        finished=sum(map(count_replays, names)),
+        finished=count_replays(names, design.repetitions) if is_run else 0,
         progress=told,
     )
 

@@ -209,7 +209,7 @@ class _Run:
                 ),
                 unsolved={cell.hash for each in left.values() for cell in each},
                 replay_count=self.design.repetitions * (len(cells) + 1),
-                finished=sum(count_replays(self._files(cell)) for cell in cells),
+                finished=count_replays([*map(self._files, cells)], self.design.repetitions),
             )
             self.tally.things += self.lanes[board].replay_count
             self.tally.done += self.lanes[board].finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from campaigns.design.cells import Design
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.records import Repetition, ReplayPlace
 from campaigns.keeping.results import read_campaign
+from campaigns.keeping.status import read_status
 from campaigns.keeping.tables import write_tables
 from campaigns.running.order import replays_in_order
 from campaigns.running.remaining import is_finished, replays_of
@@ -105,6 +107,25 @@ def test_a_finished_campaign_whose_schedules_change_values_does_not_end_well(
     assert cli.main(run) == 1
     said = capsys.readouterr().out
     assert f"values DIFFER from those of the unscheduled step: {result.cell}" in said
+
+
+def test_status_counts_the_replays_that_the_campaign_asks_for_now(tmp_path: Path) -> None:
+    """After its file was changed to fewer repetitions; two files of controls count once."""
+    directory = campaign_with_replays(
+        Results(tmp_path), ram_budgets=["100%"], methods=["keep-everything", "chen-sqrt-n"]
+    )
+    (kept,) = read_status(directory.path).boards
+    assert (kept.finished, kept.replays) == (4, 6)
+    for cell in directory.design().cells:
+        first = directory.repetition_file(cell, ReplayPlace(repetition=0))
+        control = directory.repetition_file(cell, ReplayPlace(repetition=0, control=True))
+        shutil.copy(first, control)
+    (kept,) = read_status(directory.path).boards
+    assert (kept.finished, kept.replays) == (5, 6)
+    fewer = directory.design().model_copy(update={"repetitions": 1})
+    directory.begin((directory.path / "campaign.yaml").read_text(), fewer)
+    (kept,) = read_status(directory.path).boards
+    assert (kept.finished, kept.replays) == (3, 3)
 
 
 def test_a_campaign_that_was_ended_before_its_tables_were_written_writes_them_and_tells_changes(
