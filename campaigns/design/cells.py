@@ -14,7 +14,9 @@ from pydantic import Field
 
 from campaigns.design.below import file_below
 from campaigns.design.file import (
+    AS_DESCRIBED,
     CampaignFile,
+    Condition,
     Exclusion,
     MethodChoice,
     NetworkChoice,
@@ -168,6 +170,28 @@ def design_campaign(file: CampaignFile, directory: Path, results: Results) -> De
         profile_blocks=file.profile_blocks,
         watch_steps=file.watch_steps,
         cells=cells,
+    )
+
+
+def is_design_of(design: Design, file: CampaignFile) -> bool:
+    """Whether a design may have been made from this file, by the levels and options of both."""
+    boards = {setting.board: setting for setting in design.settings}.values()
+    of_design = (
+        *(design.name, design.methods, design.budget_covers, design.repetitions, design.steps),
+        tuple(level.choice for level in design.networks),
+        [(setting.is_run, setting.tags) for setting in boards],
+    )
+    of_file = (
+        *(file.name, file.methods, file.budget_covers, file.repetitions, file.steps),
+        file.networks,
+        [(choice.profile is None, choice.tags) for choice in file.boards],
+    )
+    return (
+        of_design == of_file
+        and {cell.ram_budget for cell in design.cells} <= set(file.ram_budgets)
+        and {cell.deadline for cell in design.cells} <= set(file.deadlines)
+        and {setting.condition for setting in design.settings if setting.is_run}
+        <= {condition.name for condition in file.conditions or (Condition(name=AS_DESCRIBED),)}
     )
 
 

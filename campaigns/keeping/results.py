@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from campaigns.design.cells import Cell, Design
+from campaigns.design.cells import Cell, Design, is_design_of
 from campaigns.design.file import CampaignFile
 from campaigns.design.settings import Setting
 from campaigns.keeping.checks import require_summary_of_replay, require_summary_of_schedule
 from campaigns.keeping.directory import (
+    CELLS,
     FILE,
     CampaignDirectory,
     final_failure,
@@ -22,6 +22,7 @@ from campaigns.keeping.directory import (
 )
 from campaigns.keeping.records import Failure, Repetition, ReplayPlace, SolvedCell
 from devices.documents.document import read_json, read_yaml
+from devices.errors import InputError
 from devices.profile import DeviceProfile
 from devices.replay import ReplayReport
 from solver.problem.graph import CostedGraph
@@ -87,17 +88,14 @@ class CellResult:
 class CampaignResults:
     """A campaign as it is now: its file, its cells and what is known of each.
 
-    A running campaign adds to it; every file that is there is complete.
+    A running campaign adds to it; every file that is there is complete. ``file`` is the campaign's
+    file, as it was given.
     """
 
     directory: CampaignDirectory
+    file: CampaignFile
     design: Design
     cells: tuple[CellResult, ...]
-
-    @cached_property
-    def file(self) -> CampaignFile:
-        """The campaign's file, as it was given."""
-        return read_yaml(self.directory.path / FILE, CampaignFile)
 
     @property
     def name(self) -> str:
@@ -116,10 +114,17 @@ def read_campaign(path: Path) -> CampaignResults:
 
     Raises:
         DocumentError: The directory is not that of a campaign, or a file in it is damaged.
-        InputError: A file states a figure that does not follow from the others.
+        InputError: A file states a figure that does not follow from the others, or the campaign's
+            file is not that of its cells.
     """
     directory = CampaignDirectory(path)
     design = directory.design()
+    file = read_yaml(path / FILE, CampaignFile)
+    if not is_design_of(design, file):
+        raise InputError(
+            f"{path}: {FILE} and {CELLS} are of different calls of campaign run",
+            remedy="run the campaign again",
+        )
     files = directory.files()
     at_profiles = {
         setting.name: directory.failures_since_profile(setting.name)
@@ -154,7 +159,7 @@ def read_campaign(path: Path) -> CampaignResults:
                 wanted_repetitions=wanted,
             )
         )
-    return CampaignResults(directory, design, tuple(found))
+    return CampaignResults(directory, file, design, tuple(found))
 
 
 def _require_true_records(

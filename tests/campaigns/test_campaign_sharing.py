@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import stat
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 import cli
 from campaigns.design.opening import open_campaign
@@ -209,6 +211,35 @@ def test_damaged_archives_are_refused(
         archive.write_bytes(damaged)
         assert unpack(archive, tmp_path / "results") == 2, number
         assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"boards": ["local", "emulated-m4f"]},
+        {"networks": ["digits"]},
+        {"methods": ["griewank"]},
+        {"ram_budgets": ["90%"]},
+        {"deadlines": ["1.5x"]},
+        {"conditions": [{"name": "o2", "flags": ["-O2"]}]},
+    ],
+)
+def test_the_file_of_another_campaign_is_not_packed_with_the_cells(
+    campaign: CampaignDirectory,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+) -> None:
+    """As after a campaign that was killed after it had written one of the two."""
+    changed = tmp_path / "tried"
+    shutil.copytree(campaign.path, changed)
+    document = yaml.safe_load((changed / "campaign.yaml").read_text())
+    (changed / "campaign.yaml").write_text(yaml.safe_dump({**document, **changes}))
+    assert cli.main(["campaign", "pack", str(changed)]) == 2
+    assert capsys.readouterr().err.strip() == (
+        f"error: {changed}: campaign.yaml and cells.json are of different calls of campaign run;"
+        " run the campaign again"
+    )
 
 
 def with_network(directory: Path) -> tuple[CampaignDirectory, bytes]:
