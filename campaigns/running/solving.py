@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,15 +61,29 @@ def costed_network(
     else.
 
     Raises:
-        InputError: The network cannot be built, or the profile does not cover it.
+        InputError: The network cannot be built or its file has changed, or the profile does not
+            cover it.
     """
     home = level.choice.parameters_in
     step = step_of(level, batch, home, method.slices, codecs=method.codecs == "all")
+    _require_unchanged(level)
     costing = cost_graph(step, profile)
     subject = SolveSubject(costing.graph, profile, costing.predicted, step)
     kept = replay(costing.graph, keep_everything(costing.graph), covers)
     known = () if known_in is None else tuple(_schedules_of(costing.graph, known_in))
     return CostedNetwork(subject, kept, file, known)
+
+
+def _require_unchanged(level: NetworkLevel) -> None:
+    if level.sha256 is None:
+        return
+    with Path(level.model).open("rb") as file:
+        content = hashlib.file_digest(file, "sha256")
+    if content.hexdigest() != level.sha256:
+        raise InputError(
+            f"{level.model}: the file has changed since this call of campaign run began",
+            remedy="run the campaign again",
+        )
 
 
 def _schedules_of(graph: CostedGraph, directory: Path) -> Iterator[Schedule]:

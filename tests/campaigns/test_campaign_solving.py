@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 
 from campaigns.design.opening import open_campaign
 from campaigns.running.solving import SolveJob, costed_network
+from devices.errors import InputError
 from devices.library import resolve_profile
 from devices.results import Results
 from solver.options import SolverOptions
 from solver.problem.schedule import Schedule
 from solver.solving.solving import solve_graph
 from tests.support.campaigns import TRIED
+from tests.support.paths import REFERENCES
 
 Taken = Callable[[Schedule], Schedule | None]
 
@@ -47,6 +51,19 @@ def test_a_schedule_that_is_as_good_as_asked_is_not_searched_again(
     schedule, taken = found
     assert schedule.status == "optimal"
     assert taken(schedule) is schedule
+
+
+def test_a_network_that_was_replaced_while_the_campaign_ran_is_refused(tmp_path: Path) -> None:
+    exported = REFERENCES / "exported"
+    network = tmp_path / "net.pt2"
+    shutil.copy(exported / "classifier.pt2", network)
+    path = tmp_path / "tried.yaml"
+    path.write_text(yaml.safe_dump({**TRIED, "networks": ["net.pt2"]}))
+    design = open_campaign(str(path), Results(tmp_path)).design
+    (level,), profile = design.networks, resolve_profile("m4", tmp_path)
+    shutil.copy(exported / "keywords.pt2", network)
+    with pytest.raises(InputError, match=r"net\.pt2: the file has changed since this call"):
+        costed_network(level, None, profile, None, "all", design.methods[0])
 
 
 @pytest.mark.parametrize(
