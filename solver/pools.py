@@ -260,7 +260,7 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
     This project and its dependencies must be importable on the workers. A task that is running when
     the context is left continues there, but its result is dropped.
 
-    Raises :class:`PoolError`.
+    Raises :class:`PoolError`, as the pool's ``width`` does once the scheduler is lost.
     """
     try:
         from distributed import Client
@@ -284,12 +284,19 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
         executor = client.get_executor(pure=False)  # type: ignore[no-untyped-call]
 
         def threads() -> int:
-            return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+            try:
+                return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+            except (OSError, RuntimeError, AttributeError):  # a closed client has no scheduler
+                raise PoolError(
+                    f"the Dask scheduler at {scheduler!r} does not answer any more",
+                    remedy="start it again, and then the same command",
+                ) from None
 
         try:
             yield Pool(executor, threads)
         finally:
-            executor.shutdown(wait=False)
+            if client.status != "closed":  # as after a lost scheduler: nothing can be cancelled
+                executor.shutdown(wait=False)
 
 
 async def _greet(scheduler: str) -> None:

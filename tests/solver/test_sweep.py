@@ -1317,6 +1317,31 @@ def test_without_dask_the_package_to_install_is_named(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+def test_a_scheduler_that_is_lost_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", 10.0)
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            host="127.0.0.1",
+            protocol="tcp",
+            dashboard_address=None,
+            memory_limit=None,
+        ) as cluster,
+        cluster_pool(cluster.scheduler_address) as pool,
+    ):
+        assert pool.width() == 1
+        pool.submit(abs, -1).result()
+        cluster.close()
+        for _ in range(2):  # while its client waits for it, and after that
+            with pytest.raises(PoolError, match="does not answer any more; start it again"):
+                pool.width()
+
+
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
