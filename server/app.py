@@ -7,6 +7,7 @@ stop and remove the job; for everybody else it does not exist.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from solver.files.solved import graph_path
 
 _GRAPH_OF_ANSWER = graph_path(Path(SCHEDULE)).name
 _RETRY_S = "30"
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class Submitted(BaseModel):
@@ -106,7 +108,9 @@ async def list_choices(service: Served) -> Choices:
             (413, "The request is too large"),
             (415, "The request is no form"),
             (422, "A field is not allowed"),
+            (500, "A file of the server cannot be written"),
             (503, "As many jobs wait as may"),
+            (507, "The server has no space left for the request"),
         )
     },
 )
@@ -172,7 +176,7 @@ async def get_picture(job: Found, name: str) -> Response:
     path = job.file(name) if name in job.seen.pictures else None
     if path is None:
         raise HTTPException(404, "the job has no such picture")
-    return FileResponse(path, media_type="image/png")
+    return _file(path, "image/png")
 
 
 async def _explain_status(_request: Request, error: Exception) -> Response:
@@ -188,6 +192,14 @@ async def _explain_refused(_request: Request, error: Exception) -> Response:
 
 async def _explain_input(_request: Request, error: Exception) -> Response:
     return _failure(422, str(error))
+
+
+async def _explain_file(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, OSError)
+    status = 507 if error.errno in _NO_SPACE else 500
+    # Its name would tell where the files of other jobs are.
+    sentence = f"a file of the server cannot be read or written: {error.strerror or 'unknown'}"
+    return _failure(status, sentence, {"connection": "close"})
 
 
 async def _explain_full(_request: Request, _error: Exception) -> Response:
@@ -221,6 +233,7 @@ def application(service: Service) -> Guard:
             StatusError: _explain_status,
             Refused: _explain_refused,
             InputError: _explain_input,
+            OSError: _explain_file,
             Full: _explain_full,
         },
     )
@@ -238,10 +251,15 @@ def _failure(
     return JSONResponse(Failure(error=sentence, exit_code=code).model_dump(), status, headers)
 
 
+def _file(path: Path, media_type: str) -> Response:
+    """A file as response. Raises :class:`OSError` if it was removed."""
+    return FileResponse(path, media_type=media_type, stat_result=path.stat())
+
+
 def _answer(job: Job, name: str) -> Response:
     path, state = job.file(name), job.seen
     if path is not None:
-        return FileResponse(path, media_type="application/json")
+        return _file(path, "application/json")
     if state.error is None:
         return _failure(409, "the search has not ended")
     code = ExitCode.USAGE if state.exit_code is None else state.exit_code

@@ -171,6 +171,7 @@ class Jobs:
         self._arriving += 1
         directory = self._directory / secrets.token_urlsafe(_ID_BYTES)
         try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)  # old files of /tmp may be removed
             directory.mkdir(mode=0o700)
             yield directory
         finally:
@@ -271,7 +272,8 @@ class Jobs:
                 allowed = size(self._limits.memory_bytes)
                 sentence = f"its process ended without an answer; it may use no more than {allowed}"
                 self._end(job, f"{sentence} of memory", ExitCode.INTERNAL_ERROR)
-                _remove_uploads(job)
+                with suppress(OSError):  # such as a directory that was removed
+                    _remove_uploads(job)
             self._begin()
 
     async def _follow(self, job: Job) -> None:
