@@ -171,7 +171,6 @@ class Jobs:
         self._arriving += 1
         directory = self._directory / secrets.token_urlsafe(_ID_BYTES)
         try:
-            self._directory.mkdir(mode=0o700, exist_ok=True)  # old files of /tmp may be removed
             directory.mkdir(mode=0o700)
             yield directory
         finally:
