@@ -170,12 +170,18 @@ class ReplaySession:
         if has_ended and values:  # the meter may still fail, or the board be lost
             keep(Trained(steps, values))
         records = parse_replay(outcome.results)
+        try:
+            trace = observed.trace(records.results, outcome)
+        except BaseException as error:
+            if error is not outcome.cut:
+                raise
+            trace = None  # the meter has failed, too
         record = replay_record(
             target.plan,
             script,
             records,
             outcome.dumped,
-            observed.trace(records.results, outcome),
+            trace,
             throttled=observed.throttled,
             is_measured=self.meter is not None and is_instrument(self.meter.record),
             hindrance=outcome.hindrance,

@@ -68,7 +68,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Compute as ScheduledCompute
 from tests.support.boards import processes
-from tests.support.boards.measuring import describe
+from tests.support.boards.measuring import StandInMeter, describe
 from tests.support.boards.sshd import Network as SshNetwork
 from tests.support.graphs.schedules import addressed_schedule, by_rule, costed
 from tests.support.networks.training import small_convolutional
@@ -416,6 +416,26 @@ def test_values_of_finished_training_are_kept_if_the_readings_after_it_fail(
     (trained,) = kept
     assert trained.step == STEPS
     require_values_after(bench, trained.step, trained.values)
+
+
+def test_ctrl_c_leaves_the_last_step_intact_though_the_meter_fails_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_meter: object, _block: BlockRecord) -> PowerTrace:
+        raise BoardUnreachable("the meter is gone")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    record = MeterRecord(kind="stand-in", detail="a meter on this computer", sync="none")
+    monkeypatch.setattr(StandInMeter, "finish", fail)
+    monkeypatch.setattr(bench.session, "meter", StandInMeter(record, []))
+    wait, kept = in_the_second_step(bench, interrupt), []
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(SCHEDULED, steps=20_000, watched=False, wait=wait, keep=kept.append)
+    monkeypatch.undo()
+    (left,) = kept
+    require_values_after(bench, left.step, left.values)
 
 
 @pytest.mark.slow
