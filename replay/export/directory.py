@@ -28,8 +28,8 @@ class Manifest(StrictModel):
 def write_project(files: Mapping[str, bytes], directory: Path) -> None:
     """Write an exported project.
 
-    Files of the user's own in the directory stay. A new directory is written as a whole or not at
-    all.
+    Files of the user's own in the directory stay. A directory that does not exist is written as a
+    whole or not at all.
 
     Args:
         files: contents by path in the project.
@@ -42,9 +42,13 @@ def write_project(files: Mapping[str, bytes], directory: Path) -> None:
     hashes = {path: _hash(content) for path, content in files.items()}
     document = {"schema": "export/1", "files": hashes}
     manifest = (json.dumps(document, indent=1) + "\n").encode()
-    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
+    if not directory.exists():
         _write_anew({**files, _MANIFEST: manifest}, directory)
         return
+    if directory.is_dir() and not any(directory.iterdir()):
+        # It may be somebody's working directory, and stays. After an interruption, another export
+        # goes on.
+        write_atomically(directory / _MANIFEST, manifest)
     earlier = _earlier_export(directory)
     _require_unchanged(directory, earlier, hashes)
     for path, content in files.items():

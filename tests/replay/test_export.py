@@ -528,6 +528,20 @@ def test_files_that_the_user_added_or_changed_are_not_overwritten(
     assert (mine / "storage_file.c").read_text() == "/* my driver */\n"
 
 
+def test_an_empty_working_directory_becomes_the_project(
+    digits: Solved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"main.c": b"int main(void) { return 0; }\n"}
+    empty = digits.directory / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    write_project(files, Path())
+    assert (empty / "main.c").read_bytes() == files["main.c"]
+    assert {path.name for path in Path().iterdir()} == {"main.c", "export.json"}
+    write_project({**files, "Makefile": b"all:\n"}, Path())
+    assert Path("Makefile").exists()
+
+
 def test_a_directory_that_is_no_export_is_refused(
     digits: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
