@@ -82,12 +82,13 @@ class StoredRun:
             OSError: a file cannot be written.
         """
         values = joined(step, values)
-        for earlier in (REPORT, RECOVERED):
-            (self.directory / earlier).unlink(missing_ok=True)
+        (self.directory / REPORT).unlink(missing_ok=True)
         for name, document in ((SCHEDULE, self.schedule), (GRAPH, self.graph)):
             write_atomically(self.directory / name, dump_json(document))
         steps = (self.report.steps_before or 0) + self.report.all_steps
         write_atomically(self.directory / VALUES, values_file(Trained(steps, values)))
+        # Only now: the run may have begun with these values.
+        (self.directory / RECOVERED).unlink(missing_ok=True)
         if step.file is not None:
             weights = _weights(step.file, step.adapters, values, steps)
             write_atomically(self.directory / WEIGHTS, partial(_save, weights))

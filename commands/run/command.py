@@ -95,6 +95,10 @@ def _run(
             before = held_out and held_out.score(joined(subject.step, first), progress)
             expected_s = expected.time_s.median
             replayed = replay_schedule(subject, training, expected_s, progress, trained.append)
+            progress("computing the report")
+            report = run_report(
+                subject, str(options.schedule), replayed, expected, training, options.steps_per_day
+            )
     except BaseException as error:
         if isinstance(error, ReplayFailed) and error.recovered is not None:
             trained.append(error.recovered)
@@ -103,9 +107,6 @@ def _run(
             steps = training.steps_before + last.step
             _keep(console, directory, Trained(steps, last.values), subject.step)
         raise
-    report = run_report(
-        subject, str(options.schedule), replayed, expected, training, options.steps_per_day
-    )
     try:
         if held_out and before:
             values = joined(subject.step, {**first, **replayed.timed.values})

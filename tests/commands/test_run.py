@@ -27,6 +27,7 @@ from networks.training.initial import initial_values
 from profiler.boards.posix import PosixBoard
 from replay.directory import StoredRun
 from replay.expectation import expected_step
+from replay.running.failure import Trained
 from replay.running.measured import ReplayRecord
 from replay.running.session import ReplaySession
 from replay.runs import Replayed, replay_schedule
@@ -326,6 +327,21 @@ def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
     assert StoredRun.read(directory).report.values[0].identical
 
 
+def test_what_was_trained_is_kept_if_its_report_cannot_be_computed(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replayed(*arguments: Any) -> Replayed:
+        *_, keep = arguments
+        keep(Trained(STEPS, bench.replayed.timed.values))
+        return bench.replayed
+
+    monkeypatch.setattr("replay.runs.replay_schedule", replayed)
+    monkeypatch.setattr("replay.run_report.run_report", Mock(side_effect=KeyboardInterrupt))
+    assert run(case, "--steps", str(STEPS), "--out", "unreported") == 130
+    with np.load(case.directory / "unreported" / "recovered.npz") as kept:
+        assert kept["joulewright.steps"] == STEPS
+
+
 def test_ctrl_c_after_the_watched_steps_keeps_what_they_have_trained(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -400,8 +416,10 @@ def test_a_report_lies_beside_the_values_of_its_own_run(
         write_atomically(path, content)
 
     monkeypatch.setattr("replay.directory.write_atomically", full)
+    (out / "recovered.npz").touch()
     assert run(case, "--steps", str(STEPS), "--out", "again") == 2
     assert not (out / "replay.json").exists()
+    assert (out / "recovered.npz").exists()  # this run may have begun with them
 
 
 def test_costs_of_another_board_are_reported(
