@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -340,6 +340,8 @@ class Construction:
 
     def _copied(self, node: Node, view: View) -> Value:
         spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
+        # Nodes outside torch.no_grad may read the copy, too; what reads it inside stops gradients.
+        node = replace(node, without_gradient=False)
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
     def parameter(self, node: Node, name: str) -> Value:

@@ -80,6 +80,7 @@ TRAINABLE = [
     "set_infinite",
     "negative_places",
     "changed_heads",
+    "read_without_gradient",
 ]
 
 

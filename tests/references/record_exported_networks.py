@@ -1276,6 +1276,23 @@ class KeptInPlace(nn.Module):
         return functional.cross_entropy(x * self.weight + self.queue.mean(), labels)
 
 
+class ReadWithoutGradient(nn.Module):
+    """Parts and a joined tensor that a block without gradients reads first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = self.layer(x)
+        found, others = y.chunk(2, 1)
+        with torch.no_grad():
+            weights = found.softmax(1) * others.exp()
+            scale = torch.cat((y, x), 1).abs().mean()
+        loss = torch.cat((y, x), 1).square().mean() * scale
+        return functional.cross_entropy(found * weights + others.tanh(), labels) + loss
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1398,6 +1415,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "same_in_place": (SameInPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
+    "read_without_gradient": (ReadWithoutGradient, lambda: (torch.randn(4, 4), _indices(3, 4))),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
@@ -60,6 +61,8 @@ def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, n
         left_inner=math.prod(left.shape[axis:]),
         right_inner=math.prod(right.shape[axis:]),
     )
+    # Nodes outside torch.no_grad may read it, too; what reads it inside stops gradients.
+    node = replace(node, without_gradient=False)
     return c.layer(node, spec, (left, right), shape=shape, part=name)
 
 
