@@ -465,7 +465,7 @@ class Construction:
         name = self._layer_name(node, part)
         output = self.network.append(name, spec, reads, shape=shape, scalars=scalars)
         if node.without_gradient:
-            self.network.stop_gradient()
+            self.stop_gradient()
         elif learns:
             self._learning.update(value.name for value in self.network.layers[-1].writes)
         return output
@@ -504,7 +504,7 @@ class Construction:
             part = "indices" if takes_indices else "numbers"
             made = self.layer(node, kind, (value,), shape=value.shape, part=part)
             if takes_indices:
-                self.network.stop_gradient()
+                self.stop_gradient()
                 self._indices.add(made.name)
             self._converted[value.name, takes_indices] = made
         return Value(made.name, value.shape, made.kind)
@@ -518,6 +518,11 @@ class Construction:
     def has_gradient(self, view: View) -> bool:
         """Whether a tensor depends on something that is trained."""
         return view.value.trained or view.value.name in self._learning
+
+    def stop_gradient(self) -> None:
+        """Let no gradient flow through the last layer."""
+        self.network.stop_gradient()
+        self._learning.difference_update(each.name for each in self.network.layers[-1].writes)
 
     def detached(self, node: Node, view: View) -> View:
         """The tensor without a gradient, also if what is trained is chosen later.

@@ -81,6 +81,7 @@ TRAINABLE = [
     "negative_places",
     "changed_heads",
     "read_without_gradient",
+    "compared_mask",
 ]
 
 
@@ -313,6 +314,13 @@ def test_a_mask_has_one_row_where_all_queries_or_heads_share_it() -> None:
     ]
     none = (0, 0, 0)
     assert masks == [none, (1, 1, 6), (1, 2, 1), (2, 1, 1), (2, 1, 1), none, (2, 1, 1)]
+
+
+def test_a_mask_that_is_true_or_false_is_no_trained_one() -> None:
+    """Attention with it is one operation, whatever it was compared from."""
+    forward = [op.spec for op in network("compared_mask").ops if op.phase == "forward"]
+    assert [op.family for op in forward].count("attention") == 2
+    assert "softmax" not in {op.family for op in forward}
 
 
 def test_everything_that_has_a_gradient_can_be_selected() -> None:

@@ -1293,6 +1293,22 @@ class ReadWithoutGradient(nn.Module):
         return functional.cross_entropy(found * weights + others.tanh(), labels) + loss
 
 
+class ComparedMask(nn.Module):
+    """Attention with masks that are true or false, compared from trained tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scores = nn.Linear(4, 4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y, scores = self.layer(x), self.scores(x)
+        shown = (scores > 0) | torch.eye(5, dtype=torch.bool)
+        x = functional.scaled_dot_product_attention(y, y, x, shown)
+        near = torch.zeros(2, 5, 5).masked_fill(scores < -0.2, -2.0)
+        x = x + functional.scaled_dot_product_attention(y, x, y, near)
+        return functional.cross_entropy(x[:, 0], labels) + scores.square().mean()
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1416,6 +1432,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "filled_reshaped": (FilledReshaped, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
     "read_without_gradient": (ReadWithoutGradient, lambda: (torch.randn(4, 4), _indices(3, 4))),
+    "compared_mask": (ComparedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
 }
 
 

@@ -16,7 +16,7 @@ from networks.exported.decompositions.functions import FUNCTIONS
 from networks.exported.decompositions.losses import LOSSES, is_before_likelihood
 from networks.exported.decompositions.parts import Decomposition, Incomplete, Parts
 from networks.exported.decompositions.places import PLACES
-from networks.exported.program import Node, Program
+from networks.exported.program import FLOAT32, Node, Program
 
 __all__ = ["decomposed"]
 
@@ -65,7 +65,7 @@ def _varying(program: Program) -> set[str]:
 
 
 def _learned(program: Program) -> set[str]:
-    """Tensors through which a gradient may flow: those that depend on parameters."""
+    """Tensors through which a gradient may flow: real numbers that depend on parameters."""
     found = set(program.parameters)
     for node in program.nodes:
         if node.target == _DETACH or node.without_gradient:
@@ -74,5 +74,6 @@ def _learned(program: Program) -> set[str]:
             pairs = zip(node.reads, node.outputs, strict=True)
             found.update(output for read, output in pairs if read in found)
         elif not found.isdisjoint(node.reads):
-            found.update(node.outputs)
+            tensors = program.tensors
+            found.update(name for name in node.outputs if tensors[name].dtype == FLOAT32)
     return found

@@ -19,7 +19,7 @@ from networks.exported.views import View
 def equal_to(c: Construction, node: Node, view: View, number: float) -> View:
     """1 where the tensor is the number, else 0; no gradient flows through it."""
     found = applied(c, node, "equal_number.forward", view, scalars={"number": number})
-    c.network.stop_gradient()
+    c.stop_gradient()
     return found
 
 
