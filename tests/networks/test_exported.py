@@ -291,6 +291,17 @@ def test_random_paths_draw_once_for_each_sample_or_channel(library: KernelLibrar
     assert not [op.name for op in step.ops if op.spec.family == "multiply_number"]
 
 
+def test_repeated_elements_are_dropped_one_by_one(library: KernelLibrary) -> None:
+    """As PyTorch does: each sample has draws of its own."""
+    step = network("dropped_repeated")
+    batch = generated_batches(step, 4, 0).batch(0)
+    made = execute(step, library, {**initial_values(step, 0), **batch}, in_place=False)
+    (drop,) = (op for op in step.ops if op.spec.kind == "dropout.forward")
+    found = made[drop.writes[0]].reshape(4, 8)
+    assert set(found.flat) == {0.0, 2.0}  # of ones, with a probability of 0.5
+    assert len({tuple(row) for row in found}) == 4
+
+
 def test_labels_that_are_ignored_are_read_from_samples(tmp_path: Path) -> None:
     step = network("weighted")
     samples = recorded("weighted", "input")

@@ -29,7 +29,7 @@ STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
-    "inexact",
+    *("inexact", "dropped_repeated"),
     *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
@@ -1309,6 +1309,18 @@ class ComparedMask(nn.Module):
         return functional.cross_entropy(x[:, 0], labels) + scores.square().mean()
 
 
+class DroppedRepeated(nn.Module):
+    """Dropout of a parameter that is repeated for all samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.start, self.out = nn.Parameter(torch.ones(8)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        start = functional.dropout(self.start.expand(4, 8), 0.5)
+        return functional.cross_entropy(self.out(x + start), labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1433,6 +1445,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "merged_in_place": (MergedInPlace, lambda: (torch.randn(2, 3, 4), _indices(4, 6))),
     "read_without_gradient": (ReadWithoutGradient, lambda: (torch.randn(4, 4), _indices(3, 4))),
     "compared_mask": (ComparedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
+    "dropped_repeated": (DroppedRepeated, lambda: (torch.randn(4, 8), _indices(3, 4))),
 }
 
 

@@ -135,12 +135,12 @@ def elementwise(
 
 def _dropout(c: Construction, node: Node) -> None:
     probability = c.plain(node, "p", 0.5)
-    if not c.plain(node, "train", False) or probability == 0:
-        c.bind(node, all_of(c, node))
-        return
-    c.dropouts += 1
-    scalars = {"probability": probability, "seed": float(c.dropouts)}
-    _bind_applied(c, node, "dropout.forward", scalars)
+    x = all_of(c, node)  # a copy of repeated elements, each of which has a draw of its own
+    if c.plain(node, "train", False) and probability != 0:
+        c.dropouts += 1
+        scalars = {"probability": probability, "seed": float(c.dropouts)}
+        x = elementwise(c, node, "dropout.forward", x, x.value, scalars=scalars)
+    c.bind(node, x)
 
 
 _FUNCTIONS = {
