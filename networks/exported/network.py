@@ -22,6 +22,7 @@ from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
 from networks.exported.refusals import Refusal, listed
+from networks.exported.views import View
 from networks.exported.weights import Arrays, Weights
 from networks.training.derive import is_loss
 from networks.training.network import Network, NetworkError, Value
@@ -117,7 +118,9 @@ def _find_loss(path: Path, construction: Construction, loss: Loss | None) -> Non
         what = "must return one scalar" if loss is None else "must return the predictions alone"
         hint = "; add a loss to predictions with --loss" if loss is None else ""
         raise ExportError(f"{path}: the program returns {_returned(program)}; it {what}{hint}")
-    found = construction.named(scalars[0])
+    found, node = construction.named(scalars[0]), construction.maker.get(scalars[0])
+    if node is not None and found.value.elements > 1:  # one of several numbers
+        found = View.whole(construction.stored(node, found))
     made = (each for each in network.layers if each.writes[0].name == found.value.name)
     maker = next(made, None)
     if maker is None or not construction.has_gradient(found):

@@ -82,6 +82,7 @@ TRAINABLE = [
     "changed_heads",
     "read_without_gradient",
     "compared_mask",
+    "selected_loss",
 ]
 
 

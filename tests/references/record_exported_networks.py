@@ -1321,6 +1321,17 @@ class DroppedRepeated(nn.Module):
         return functional.cross_entropy(self.out(x + start), labels)
 
 
+class SelectedLoss(nn.Module):
+    """A loss that is one of the numbers of a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return (self.layer(x) - target).square().mean(0)[1]
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1446,6 +1457,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "read_without_gradient": (ReadWithoutGradient, lambda: (torch.randn(4, 4), _indices(3, 4))),
     "compared_mask": (ComparedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
     "dropped_repeated": (DroppedRepeated, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "selected_loss": (SelectedLoss, lambda: (torch.randn(4, 4), torch.randn(4, 3))),
 }
 
 
