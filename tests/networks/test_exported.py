@@ -83,6 +83,7 @@ TRAINABLE = [
     "read_without_gradient",
     "compared_mask",
     "selected_loss",
+    "constant_place",
 ]
 
 

@@ -1332,6 +1332,18 @@ class SelectedLoss(nn.Module):
         return (self.layer(x) - target).square().mean(0)[1]
 
 
+class ConstantPlace(nn.Module):
+    """Rows at a constant place that has no axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind, self.rows = nn.Embedding(3, 4), nn.Parameter(torch.randn(5, 4))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = x + self.kind(torch.tensor(1)) * self.rows.index_select(0, torch.tensor(4))
+        return functional.cross_entropy(x * self.rows[torch.tensor(-2)], labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1458,6 +1470,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "compared_mask": (ComparedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
     "dropped_repeated": (DroppedRepeated, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "selected_loss": (SelectedLoss, lambda: (torch.randn(4, 4), torch.randn(4, 3))),
+    "constant_place": (ConstantPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
 }
 
 

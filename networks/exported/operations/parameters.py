@@ -231,7 +231,7 @@ def _index_select(c: Construction, node: Node) -> None:
     view, known = c.view(node, "self"), c.constant_of(node, "index")
     axis = c.axis(node, view)
     if known is not None:
-        c.bind(node, _take(c, node, view, axis, known))
+        c.bind(node, _take(c, node, view, axis, known.reshape(-1)))
         return
     order = (axis, *(each for each in range(len(view.shape)) if each != axis))
     stored, indices = c.stored(node, view.permuted(order)), c.value(node, "index")
@@ -320,7 +320,7 @@ def _evenly_spaced_rows(table: Value, indices: NDArray[np.int64]) -> View | None
     if (
         indices.size == 0
         or not np.array_equal(np.broadcast_to(even, shape), indices)
-        or min(*steps, 0) < 0
+        or min(steps, default=0) < 0
     ):
         return None
     if not 0 <= first <= int(indices.max()) < rows:
