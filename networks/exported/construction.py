@@ -137,6 +137,11 @@ class Construction:
                     f"{network.name}: the input {name} is {meta.dtype_name}; float32, int64 and"
                     " bool are allowed"
                 )
+            if not meta.shape and self.readers(name):
+                raise ExportError(
+                    f"{network.name}: the input {name} has no axes, and samples are the first axis"
+                    " of every input; let the module hold it as a number or a buffer"
+                )
             self.views[name] = View.whole(network.input(name, *meta.shape))
             if meta.dtype == BOOL:
                 self.booleans.add(name)

@@ -505,6 +505,10 @@ def test_a_program_whose_meaning_would_change_is_refused(name: str, why: str) ->
         network(name)
 
 
+def test_an_input_without_axes_is_refused() -> None:
+    assert "the input temperature has no axes" in refusal(EXPORTED / "scalar_input.pt2")
+
+
 def test_whole_numbers_that_would_not_be_exact_are_refused() -> None:
     with pytest.raises(ExportError) as raised:
         network("inexact")

@@ -29,7 +29,7 @@ STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
-    *("inexact", "dropped_repeated"),
+    *("inexact", "dropped_repeated", "scalar_input"),
     *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
@@ -1344,6 +1344,17 @@ class ConstantPlace(nn.Module):
         return functional.cross_entropy(x * self.rows[torch.tensor(-2)], labels)
 
 
+class ScalarInput(nn.Module):
+    """An input without axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor, temperature: Tensor) -> Tensor:
+        return functional.cross_entropy(self.layer(x) / temperature, labels)
+
+
 def _indices(bound: int, *shape: int) -> Tensor:
     return torch.randint(0, bound, shape)
 
@@ -1471,6 +1482,10 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "dropped_repeated": (DroppedRepeated, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "selected_loss": (SelectedLoss, lambda: (torch.randn(4, 4), torch.randn(4, 3))),
     "constant_place": (ConstantPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
+    "scalar_input": (
+        ScalarInput,
+        lambda: (torch.randn(4, 4), _indices(3, 4), torch.tensor(2.0)),
+    ),
 }
 
 
