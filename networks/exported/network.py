@@ -144,7 +144,7 @@ def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -
         if loss == "mse":
             network.mean_squared_error("loss", prediction, network.input("target", *view.shape))
         else:
-            labels = network.input("labels", *view.shape[:-1])
+            labels = network.input("labels", *(view.shape[:-1] or (1,)))
             network.softmax_cross_entropy("loss", prediction, labels)
     except (NetworkError, Unsupported) as error:
         raise ExportError(f"{path}: {loss} cannot be added: {error}") from None

@@ -401,6 +401,12 @@ def test_a_loss_can_be_added_to_predictions(
     assert step.tensor[added].shape == shape
 
 
+def test_predictions_of_one_sample_have_one_label() -> None:
+    step = build_model(str(EXPORTED / "one_prediction.pt2"), loss="cross-entropy")
+    labels = generated_batches(step, 1, 0).batch(0)["labels"]
+    assert labels.shape == step.tensor["labels"].shape == (1,)
+
+
 def test_predictions_without_a_loss_are_refused() -> None:
     assert "add a loss to predictions with --loss" in refusal(EXPORTED / "predictions.pt2")
 

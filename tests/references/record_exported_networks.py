@@ -29,7 +29,7 @@ STEPS = 3
 _NOT_TRAINED = {
     *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
-    *("inexact", "dropped_repeated", "scalar_input"),
+    *("inexact", "dropped_repeated", "scalar_input", "one_prediction"),
     *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
@@ -1344,6 +1344,17 @@ class ConstantPlace(nn.Module):
         return functional.cross_entropy(x * self.rows[torch.tensor(-2)], labels)
 
 
+class OnePrediction(nn.Module):
+    """Predictions without an axis of samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
 class ScalarInput(nn.Module):
     """An input without axes."""
 
@@ -1482,6 +1493,7 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "dropped_repeated": (DroppedRepeated, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "selected_loss": (SelectedLoss, lambda: (torch.randn(4, 4), torch.randn(4, 3))),
     "constant_place": (ConstantPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
+    "one_prediction": (OnePrediction, lambda: (torch.randn(1, 4),)),
     "scalar_input": (
         ScalarInput,
         lambda: (torch.randn(4, 4), _indices(3, 4), torch.tensor(2.0)),
