@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from networks.data.batches import Batches
-from networks.data.inputs import SampleInput, constant_inputs, sample_inputs
+from networks.data.inputs import SampleInput, as_addend, constant_inputs, sample_inputs
 from networks.training import TrainingStep
 from networks.training.draws import below, permutation, uniform
 
@@ -53,7 +53,9 @@ def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
     labels = None if classes is None else _labels(samples, classes, seed)
     arrays: dict[str, NDArray[Any]] = {}
     for each in inputs:
-        if each.use == "mask":
+        if each.use == "truth":
+            arrays[each.name] = as_addend(_truths(each, samples, seed))
+        elif each.use in {"mask", "shown"}:
             arrays[each.name] = np.zeros((samples, *each.shape), np.float32)
         elif each.bound is None:
             shares = [_shares(labels, sample, seed) for sample in range(samples)]
@@ -134,6 +136,22 @@ def _noisy_sample(
         value = np.roll(value, int(shift) - largest, axis)
     noise = uniform(value.shape, "noise", seed, name, sample).astype(np.float64)
     return value + _NOISE * noise
+
+
+def _truths(each: SampleInput, samples: int, seed: int) -> NDArray[np.bool_]:
+    """Draw what is true from a random place on along the last axis that has several, as padding is.
+
+    Neither all is true nor all is false along it.
+    """
+    shape = (samples, *each.shape)
+    axis = max((axis for axis, size in enumerate(shape) if axis and size > 1), default=0)
+    found: NDArray[np.bool_]
+    if axis == 0:
+        found = below(2, samples, "truth", seed, each.name) == 1
+    else:
+        length, rows = shape[axis], math.prod(shape[:axis])
+        found = np.arange(length) >= 1 + below(length - 1, rows, "truth", seed, each.name)[:, None]
+    return found.reshape(shape)
 
 
 # --- whole numbers ------------------------------------------------------------------------------

@@ -13,10 +13,21 @@ from devices.signatures.parts import LOOKUPS
 from networks.training import StepOp, TrainingStep
 from networks.training.accumulation import part_of
 
-Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask", "numbers"]
+Use: TypeAlias = Literal[
+    "features",
+    "target",
+    "labels",
+    "tokens",
+    "positions",
+    "mask",
+    "shown",
+    "truth",
+    "numbers",
+]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
 otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position.
 ``mask``: numbers that are added to scores of attention, -infinity for what is not attended to.
+``shown``: true for what is attended to, else false. ``truth``: true or false, and computed with.
 ``numbers``: whole numbers that are computed with, such as 1 for what is attended to."""
 
 
@@ -29,7 +40,8 @@ class SampleInput:
     """One input of a sample.
 
     ``shape`` is that of one sample, () for a single number. The values are whole numbers from 0 to
-    ``bound`` - 1, or real numbers if ``bound`` is None. Labels may also be ``ignored``.
+    ``bound`` - 1, or real numbers if ``bound`` is None. Labels may also be ``ignored``. In place of
+    true and false, a step has what :func:`as_addend` makes of them.
     """
 
     name: str
@@ -56,6 +68,11 @@ def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
         for name, uses in _uses(step).items()
         if not any(_gathers(step, op) for op, _ in uses)
     )
+
+
+def as_addend(truth: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """What a step has in place of true and false, which attention adds to scores."""
+    return np.where(truth, np.float32(0), np.float32(-np.inf))
 
 
 def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
@@ -114,7 +131,7 @@ def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
     ignored = {int(op.scalars["ignored"]) for op, _ in uses if "ignored" in op.scalars}
     return SampleInput(
         name,
-        _use(step, uses),
+        _use(step, name, uses),
         shape,
         _bound(step, uses),
         ignored.pop() if len(ignored) == 1 else None,
@@ -131,8 +148,10 @@ def _bound(step: TrainingStep, uses: _Uses) -> int | None:
     return min((each.index_bound for each in operands if each.fill == "index"), default=None)
 
 
-def _use(step: TrainingStep, uses: _Uses) -> Use:
+def _use(step: TrainingStep, name: str, uses: _Uses) -> Use:
     roles = {op.spec.reads[number].role for op, number in uses}
+    if name in step.network.truths:
+        return "shown" if roles == {"mask"} else "truth"
     if "labels" in roles:
         return "labels"
     if roles == {"target"}:

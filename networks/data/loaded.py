@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from networks.data.archive import read_arrays
 from networks.data.batches import Batches
-from networks.data.inputs import DataError, SampleInput, constant_inputs, sample_inputs
+from networks.data.inputs import (
+    DataError,
+    SampleInput,
+    as_addend,
+    constant_inputs,
+    sample_inputs,
+)
 from networks.training import TrainingStep
 
 _PYTORCH_IGNORES = -100  # by default; then every row counts here
@@ -56,6 +62,8 @@ def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[
         )
     if not len(found):
         raise DataError(f"{where} has no samples; at least one is needed")
+    if expected.use in {"shown", "truth"}:
+        return as_addend(_truth(where, found))
     if expected.use == "mask":
         return _mask(where, found)
     if expected.bound is None:
@@ -75,10 +83,16 @@ def _checked(path: Path, expected: SampleInput, found: NDArray[Any]) -> NDArray[
     return found.astype(np.int32)
 
 
+def _truth(where: str, found: NDArray[Any]) -> NDArray[np.bool_]:
+    if found.dtype.kind != "b" and not np.isin(found, (0, 1)).all():
+        raise DataError(f"{where} must be true or false, or 1 or 0")
+    return found.astype(np.bool_)
+
+
 def _mask(where: str, found: NDArray[Any]) -> NDArray[np.float32]:
     """What is added to scores; in a mask of true and false, true is attended to."""
     if found.dtype.kind == "b":
-        return np.where(found, np.float32(0), np.float32(-np.inf))
+        return as_addend(found)
     hidden = np.isneginf(found) if found.dtype.kind == "f" else False
     return np.where(hidden, np.float32(-np.inf), _real(where, np.where(hidden, 0, found)))
 

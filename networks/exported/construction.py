@@ -145,6 +145,7 @@ class Construction:
             self.views[name] = View.whole(network.input(name, *meta.shape))
             if meta.dtype == BOOL:
                 self.booleans.add(name)
+                network.truths.add(name)
 
     def _add_kept(self, name: str, own: str, weights: Arrays, trained: bool) -> None:
         shape, first = self.program.tensors[name].shape, weights.first_name(own)

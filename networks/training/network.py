@@ -81,6 +81,9 @@ class Network:
         self.layers: list[Layer] = []
         self.inputs: dict[str, tuple[int, ...]] = {}
         """Shapes of inputs as samples have them; a layer may read them in another shape."""
+        self.truths: set[str] = set()
+        """Inputs that are true or false in samples. The step has 0 where they are true, else
+        -infinity, as a mask of attention."""
         self.loss: Value | None = None
         self.one: Value | None = None
         """The number 1, the gradient of a loss that is composed; not needed for a single one."""

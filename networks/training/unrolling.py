@@ -62,6 +62,7 @@ def unrolled(network: Network, part_bytes: int) -> Network:
         )
     found = Network(network.name, network.batch)
     found.inputs, found.loss, found.one = network.inputs, network.loss, network.one
+    found.truths = network.truths
     found.layers = _Unrolling(network, most_steps).layers()
     return found
 

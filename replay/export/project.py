@@ -14,6 +14,7 @@ from devices.profile import DeviceProfile
 from networks.data import generated_batches
 from networks.rates import RateSchedule
 from networks.training import TrainingStep
+from networks.training.accumulation import part_of
 from networks.training.initial import initial_values
 from profiler.building.sources import KERNELS, read_sources, sources_hash
 from profiler.building.toolchain import KERNEL_FLAGS
@@ -102,7 +103,7 @@ def schedule_project(
         plan,
         _storage(plan, description),
         workspace_bytes,
-        _training(step, seed, updates),
+        training_data(step, seed, updates),
         _compilation(origin, profile, description),
         _provenance(origin, graph.energy_source, schedule, name, step.title),
     )
@@ -143,12 +144,18 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
     return description.storage
 
 
-def _training(step: TrainingStep, seed: int, updates: Updates) -> TrainingData:
+def training_data(step: TrainingStep, seed: int, updates: Updates) -> TrainingData:
+    """Initial values, generated batches and learning rates of the example."""
     batches = generated_batches(step, _BATCHES * step.batch, seed)
     return TrainingData(
         initial_values(step, seed),
         [batches.batch(index) for index in range(_BATCHES)],
         () if updates.course is None else updates.course.rates(step.learning_rate, updates.steps),
+        {
+            part_of(name, number, step.accumulate)
+            for name in step.network.truths
+            for number in range(1, step.accumulate + 1)
+        },
     )
 
 

@@ -6,7 +6,7 @@ import re
 import struct
 import textwrap
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,13 @@ class TrainingData:
         batches: at least one; each has a value for every other input of a step.
         rates: learning rates of the first steps, of which the last holds for all later ones; empty
             if all steps have that of the plan.
+        truths: inputs that are true or false, as a step has them.
     """
 
     initial: Mapping[str, Array]
     batches: Sequence[Mapping[str, Array]]
     rates: Sequence[float] = ()
+    truths: Collection[str] = ()
 
 
 def fingerprint(plan_source: str) -> int:
@@ -93,8 +95,9 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
     for name, block in plan.inputs.items():
         constant = names.of("INPUT", name)
         value = training.batches[0].get(name, training.initial.get(name))
+        meaning = "; 0 if true, -infinity if false" if name in training.truths else ""
         lines += [
-            c_comment(f"{name}: {_described(value)}"),
+            c_comment(f"{name}: {_described(value)}{meaning}"),
             f"#define {constant} {block.address}u",
             f"#define {constant}_BYTES {block.bytes}u",
         ]

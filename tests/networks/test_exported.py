@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks.data import DataError, generated_batches, load_batches
-from networks.data.inputs import sample_inputs
+from networks.data.inputs import as_addend, sample_inputs
 from networks.exported import exported
 from networks.exported.errors import ExportError
 from networks.models import ModelError, build_model
@@ -104,7 +104,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
 
 def as_the_step_takes_it(values: Array) -> Array:
     if values.dtype.kind == "b":
-        return np.where(values, np.float32(0), np.float32(-np.inf))
+        return as_addend(values)
     return values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
 
 
@@ -350,6 +350,48 @@ def test_masks_are_read_from_samples(tmp_path: Path) -> None:
     shown = samples["shown"]
     assert np.array_equal(batch["shown"] == 0, shown)
     assert np.array_equal(np.isneginf(batch["shown"]), ~shown)
+
+
+def loss_of_samples(
+    name: str, samples: dict[str, Array], path: Path, library: KernelLibrary
+) -> float:
+    """The loss of one step on samples from a file, from the weights of the network's file."""
+    step = network(name)
+    np.savez(path, **samples)
+    batch = load_batches(path, step).batch(0)
+    made = execute(step, library, {**initial_values(step, 0), **batch})
+    loss = next(each.name for each in step.tensors if each.kind == "activation" and each.persist)
+    return float(made[loss].item())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [np.bool_, np.float32, np.int64])
+@pytest.mark.parametrize("name", ["attending", "compared", "filled_constants"])
+def test_samples_of_true_and_false_mean_what_they_mean_to_pytorch(
+    name: str, kind: type[np.generic], tmp_path: Path, library: KernelLibrary
+) -> None:
+    samples = {
+        key: values.astype(kind) if values.dtype.kind == "b" else values
+        for key, values in recorded(name, "input").items()
+    }
+    loss = loss_of_samples(name, samples, tmp_path / "samples.npz", library)
+    assert loss == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
+
+
+def test_what_is_neither_true_nor_false_is_refused(tmp_path: Path) -> None:
+    samples = recorded("compared", "input")
+    np.savez(tmp_path / "samples.npz", **{**samples, "seen": samples["seen"] * 2.0})
+    with pytest.raises(DataError, match="seen must be true or false, or 1 or 0"):
+        load_batches(tmp_path / "samples.npz", network("compared"))
+
+
+def test_generated_samples_of_true_and_false_have_both() -> None:
+    """A mask of attention shows everything, as all keys of a query must not be hidden."""
+    seen = generated_batches(network("compared"), 6, 0).samples["seen"]
+    assert seen.shape == (6, 5)
+    assert set(np.unique(seen)) == {-np.inf, 0}
+    assert all(len(set(row)) == 2 for row in seen.tolist())
+    assert not generated_batches(network("attending"), 4, 0).samples["shown"].any()
 
 
 def test_heads_need_no_copy_before_a_product() -> None:

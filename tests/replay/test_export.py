@@ -18,6 +18,7 @@ from devices.description import Storage
 from devices.operation import SIGNATURES
 from devices.quantities import Slices
 from networks.data import generated_batches
+from networks.models import build_model
 from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
 from networks.training.selection import select_trained
@@ -27,6 +28,7 @@ from profiler.building.toolchain import KERNEL_FLAGS
 from replay.export.directory import write_project
 from replay.export.export import Compilation, Provenance, c_project
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
+from replay.export.project import Updates, training_data
 from replay.export.tables import TrainingData, workspace_queries
 from replay.lowering.lowering import lower
 from solver.files.solved import write_solved
@@ -35,6 +37,7 @@ from tests.support.graphs.schedules import by_rule, costed
 from tests.support.graphs.solved import FLAGS, Solved, solved
 from tests.support.networks.training import execute, small_lookups
 from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, openblas
+from tests.support.paths import REFERENCES
 
 STRICT = "WARNINGS=-Wall -Wextra -Wpedantic -Werror"
 BATCHES = 8
@@ -496,6 +499,23 @@ def test_addresses_are_those_of_the_plan(digits: Solved, project: Path) -> None:
     number = int(constants["JW_KEPT_STEM_CONV_WEIGHT"])
     assert names[number] == "stem.conv.weight"
     assert int(constants["JW_RAM_STEM_CONV_WEIGHT"]) == plan.kept[number].address
+
+
+def test_addresses_state_what_stands_for_true_and_false(library: KernelLibrary) -> None:
+    step = build_model(str(REFERENCES / "exported" / "compared.pt2"))
+    workspace = {spec: library.workspace_bytes(spec) for spec in step.distinct_specs}
+    graph = costed(step, workspace)
+    plan = lower(step, graph, by_rule(graph, 1.05), workspace)
+    made = c_project(
+        plan,
+        Storage(medium="disk", path=".", page_bytes=512),
+        workspace,
+        training_data(step, 0, Updates()),
+        Compilation(FLAGS, "Flags of a test."),
+        Provenance("small.json", step.title, "Made up."),
+    )
+    text = made.files["plan_addresses.h"]
+    assert b"seen: float32 [3, 5]; 0 if true, -infinity if false" in text
 
 
 @pytest.mark.slow
