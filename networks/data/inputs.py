@@ -78,7 +78,8 @@ def as_addend(truth: NDArray[np.bool_]) -> NDArray[np.float32]:
 def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
     """Inputs that are the same in every step, by name: indices of rows that a network gathers.
 
-    The rows are evenly spaced: with one row for each sample, the first row of each.
+    Only built-in networks have such inputs; those of a file are read from samples. The rows
+    are evenly spaced: with one row for each sample, the first row of each.
     """
     found = {}
     for name, uses in _uses(step).items():
@@ -123,7 +124,9 @@ def _uses(step: TrainingStep) -> dict[str, _Uses]:
 
 
 def _gathers(step: TrainingStep, op: StepOp) -> bool:
-    return op.spec.kind in LOOKUPS and step.tensor[op.reads[1]].home is None
+    """Whether an operation reads rows of activations at places that a built-in network states."""
+    is_lookup = op.spec.kind in LOOKUPS and step.tensor[op.reads[1]].home is None
+    return is_lookup and step.file is None
 
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:

@@ -84,6 +84,7 @@ TRAINABLE = [
     "compared_mask",
     "selected_loss",
     "constant_place",
+    "selected",
 ]
 
 
@@ -376,6 +377,15 @@ def test_samples_of_true_and_false_mean_what_they_mean_to_pytorch(
     }
     loss = loss_of_samples(name, samples, tmp_path / "samples.npz", library)
     assert loss == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_places_of_rows_are_read_from_samples(tmp_path: Path, library: KernelLibrary) -> None:
+    samples = recorded("selected", "input")
+    loss = loss_of_samples("selected", samples, tmp_path / "samples.npz", library)
+    assert loss == pytest.approx(float(recorded("selected", "loss")["loss"]), rel=1e-6)
+    (_, places, _) = sample_inputs(network("selected"))
+    assert (places.name, places.shape, places.bound) == ("places", (), 5)
 
 
 def test_what_is_neither_true_nor_false_is_refused(tmp_path: Path) -> None:

@@ -466,6 +466,18 @@ class Attending(nn.Module):
         return functional.cross_entropy(self.out(x[:, -1]), labels)
 
 
+class Selected(nn.Module):
+    """Rows of activations at places that an input states, in another order than the first ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(6, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, places: Tensor, labels: Tensor) -> Tensor:
+        rows = self.layer(x).tanh().index_select(1, places)
+        return functional.cross_entropy(self.out(rows[:, 0] - 2 * rows[:, 1]), labels)
+
+
 class ChangedHeads(nn.Module):
     """Attention whose keys are repeated for groups of queries, and then changed."""
 
@@ -1482,6 +1494,10 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "set_infinite": (SetInfinite, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "negative_places": (NegativePlaces, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "inexact": (Inexact, lambda: (torch.randn(4, 8), _indices(3, 4))),
+    "selected": (
+        Selected,
+        lambda: (torch.randn(2, 5, 6), torch.tensor([3, 1]), _indices(3, 2)),
+    ),
     "changed_heads": (ChangedHeads, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
