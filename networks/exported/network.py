@@ -52,7 +52,10 @@ def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, Network
     archive = Archive.open(path)
     program = read_program(archive)
     constants = Weights(archive, "constants") if program.constants else None
-    return network_of(path, archive.sha256, program, Weights(archive), constants, loss)
+    weights = Weights(archive)
+    found = network_of(path, archive.sha256, program, weights, constants, loss)
+    weights.require_separate(set(program.parameters.values()))
+    return found
 
 
 def network_of(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,23 +90,13 @@ class Weights(Arrays):
                 f"{self._archive.path}: {name} is {meta.dtype_name}; float32 is needed: call"
                 " .float() on the module before exporting it"
             )
-        # Strides may leave gaps or go through the file in another order, never out of it.
-        reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
-        count = meta.offset + reach + 1 if math.prod(meta.shape) else 0
+        count = _extent(meta)
         if self._folder == "weights" and math.prod(meta.shape) > count:
             raise ExportError(f"{self._archive.path}: the elements of {name} share their places")
         content = np.frombuffer(
             self._archive.numbers(self._folder, stored.file, count * dtype.itemsize), dtype
         )
-        array = np.lib.stride_tricks.as_strided(
-            content[meta.offset :],
-            meta.shape,
-            [
-                stride * dtype.itemsize if size > 1 else 0
-                for size, stride in zip(meta.shape, meta.strides, strict=True)
-            ],
-            writeable=False,
-        )
+        array = _strided(content, meta)
         if self._folder == "constants":
             return array
         # A mask may be -infinity; it is not trained.
@@ -124,8 +114,59 @@ class Weights(Arrays):
     def meta(self, name: str) -> TensorMeta:
         return self._stored[name].meta
 
+    def require_separate(self, parameters: Collection[str]) -> None:
+        """Refuse parameters that share memory with other arrays, but for those of equal layout.
+
+        PyTorch updates each of them in the same memory. All arrays must have been read before.
+
+        Raises:
+            ExportError: A parameter shares memory with another array in another layout.
+        """
+        trained = {self.first_name(name) for name in parameters}
+        files: dict[str, list[str]] = {}
+        # Parameters first: buffers may share memory with each other.
+        for name in sorted(self._first.values(), key=lambda name: name not in trained):
+            files.setdefault(self._stored[name].file, []).append(name)
+        for names in files.values():
+            if len(names) == 1:
+                continue
+            extent = max(_extent(self._stored[name].meta) for name in names)
+            owners = np.zeros(extent, np.int32)
+            for number, name in enumerate(names, start=1):
+                places = _strided(owners, self._stored[name].meta)
+                if (owner := int(places.max(initial=0))) > 0:
+                    raise ExportError(
+                        f"{self._archive.path}: {names[owner - 1]} and {name} share memory and"
+                        " differ in layout or in requires_grad, which cannot be trained here: use"
+                        f" {names[owner - 1]} itself in both places of the forward pass, or give"
+                        f" {name} memory of its own (.clone())"
+                    )
+                if name in trained:
+                    places[...] = number
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
 
     def __len__(self) -> int:
         return len(self._stored)
+
+
+def _extent(meta: TensorMeta) -> int:
+    """Elements of a file up to the last one of an array.
+
+    Strides may leave gaps or go through the file in another order, never out of it.
+    """
+    reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+    return meta.offset + reach + 1 if math.prod(meta.shape) else 0
+
+
+def _strided(content: NDArray[Any], meta: TensorMeta) -> NDArray[Any]:
+    """The elements of a file that belong to an array, as a view."""
+    return np.lib.stride_tricks.as_strided(
+        content[meta.offset :],
+        meta.shape,
+        [
+            stride * content.itemsize if size > 1 else 0
+            for size, stride in zip(meta.shape, meta.strides, strict=True)
+        ],
+    )

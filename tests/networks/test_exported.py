@@ -85,6 +85,7 @@ TRAINABLE = [
     "selected_loss",
     "constant_place",
     "selected",
+    "beside",
 ]
 
 
@@ -166,6 +167,23 @@ def test_tied_weights_are_one_tensor_with_one_update() -> None:
     names = [op.reads[0] for op in step.ops if op.name.endswith(".update")]
     assert len(names) == len(set(names))
     assert not {"head.weight", "table.weight"} <= {tensor.name for tensor in step.tensors}
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second"),
+    [
+        ("tied_transposed", "encoder.weight", "decoder.weight"),
+        ("frozen_view", "first.weight", "second.weight"),
+    ],
+)
+def test_parameters_that_share_memory_in_other_layouts_are_refused(
+    name: str, first: str, second: str
+) -> None:
+    """PyTorch changes both when it updates one; here, they would be trained apart."""
+    with pytest.raises(
+        ExportError, match=f"{first} and {second} share memory and differ in layout"
+    ):
+        network(name)
 
 
 def test_a_growing_concatenation_copies_each_part_once() -> None:

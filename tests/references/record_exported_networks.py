@@ -30,6 +30,7 @@ _NOT_TRAINED = {
     *("predictions", "unsupported", "dropped"),
     *("not_products", "merged_in_place", "random_paths"),
     *("inexact", "dropped_repeated", "scalar_input", "one_prediction"),
+    *("tied_transposed", "frozen_view"),
     *("filled_reshaped", "shared_in_place", "kept_in_place"),
 }
 
@@ -476,6 +477,46 @@ class Selected(nn.Module):
     def forward(self, x: Tensor, places: Tensor, labels: Tensor) -> Tensor:
         rows = self.layer(x).tanh().index_select(1, places)
         return functional.cross_entropy(self.out(rows[:, 0] - 2 * rows[:, 1]), labels)
+
+
+class TiedTransposed(nn.Module):
+    """A decoder whose weight is the transposed one of the encoder, in the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 4), nn.Linear(4, 6)
+        self.decoder.weight = nn.Parameter(self.encoder.weight.t())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.mse_loss(self.decoder(self.encoder(x).tanh()), x)
+
+
+class FrozenView(nn.Module):
+    """A frozen layer that reads a part of another's trained weight, in the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 4), nn.Linear(6, 2)
+        self.second.weight = nn.Parameter(self.first.weight[1:3], requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.first(x).mean() - self.second(x).mean()).square()
+
+
+class Beside(nn.Module):
+    """Weights that lie beside each other, and among each other, in one piece of memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole = torch.randn(6, 8)
+        self.first, self.second, self.third = nn.Linear(4, 3), nn.Linear(4, 3), nn.Linear(8, 3)
+        self.first.weight = nn.Parameter(whole[:3, :4])
+        self.second.weight = nn.Parameter(whole[:3, 4:])
+        self.third.weight = nn.Parameter(whole[3:])
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = self.first(x[:, :4]) * self.second(x[:, 4:]) + self.third(x)
+        return functional.cross_entropy(y, labels)
 
 
 class ChangedHeads(nn.Module):
@@ -1498,6 +1539,9 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
         Selected,
         lambda: (torch.randn(2, 5, 6), torch.tensor([3, 1]), _indices(3, 2)),
     ),
+    "tied_transposed": (TiedTransposed, lambda: (torch.randn(3, 6),)),
+    "frozen_view": (FrozenView, lambda: (torch.randn(3, 6),)),
+    "beside": (Beside, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "changed_heads": (ChangedHeads, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
     "shared_in_place": (SharedInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
     "kept_in_place": (KeptInPlace, lambda: (torch.randn(4, 8), _indices(3, 4))),
