@@ -43,6 +43,7 @@ class Translated:
     """A program with its arrays, and the nodes that could not be translated.
 
     ``layouts``: those of parameters that are parts of an initializer, or in another order.
+    ``read_twice``: initializers that nodes of one kind read both so and as they are.
     """
 
     program: Program
@@ -50,6 +51,7 @@ class Translated:
     constants: Numbers
     refusals: Sequence[Refusal]
     layouts: Mapping[str, Layout]
+    read_twice: Collection[str]
 
 
 class OnnxGraph:
@@ -126,6 +128,7 @@ class OnnxGraph:
             Numbers({name: self._constants[name] for name in constants}),
             self._refusals,
             {name: self._layouts[name] for name in laid_out.values()},
+            {self._layouts[name].initializer for name in laid_out.values()} & trained.keys(),
         )
 
     # --- what translations ask for ------------------------------------------------------------

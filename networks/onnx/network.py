@@ -70,9 +70,13 @@ def read_onnx(path: Path, batch: int | None, loss: Loss | None) -> tuple[Network
     nodes = _needed(nodes, outputs)
     roles = Roles.of(nodes, file.initializers, constants)
     inputs = _inputs(path, graph, batch or 1, file.initializers)
-    translation = OnnxGraph(path, file.model.opset_import, roles, inputs, _readers(nodes, outputs))
+    readers, sets = _readers(nodes, outputs), file.model.opset_import
     nodes = [node for node in nodes if constants.keys().isdisjoint(node.output)]
-    found = translation.translated(nodes, outputs)
+    found = OnnxGraph(path, sets, roles, inputs, readers).translated(nodes, outputs)
+    if found.read_twice:  # such an array stays as it is for all of them
+        for name in found.read_twice:
+            readers[name].append("another way")
+        found = OnnxGraph(path, sets, roles, inputs, readers).translated(nodes, outputs)
     network, source = network_of(
         path, file.sha256, found.program, found.weights, found.constants, loss, found.refusals
     )

@@ -206,6 +206,21 @@ CASES: dict[str, Case] = {
     "a product with a matrix that is read elsewhere": Case(
         (node("MatMul", "x w", "a"), node("Add", "a w", "y")), arrays(w=(5, 5)), (5, 5)
     ),
+    "a matrix and its transpose": Case(
+        (node("Gemm", "x w b", "a", transB=1), node("Tanh", "a", "t"), node("Gemm", "t w", "y")),
+        arrays(w=(3, 5), b=(3,)),
+        (4, 5),
+    ),
+    "a square matrix and its transpose": Case(
+        (node("Gemm", "x w", "a"), node("Tanh", "a", "t"), node("Gemm", "t w", "y", transB=1)),
+        arrays(w=(5, 5)),
+        (4, 5),
+    ),
+    "a matrix as it is and scaled": Case(
+        (node("Gemm", "x w", "a"), node("Tanh", "a", "t"), node("Gemm", "t w", "y", alpha=0.5)),
+        arrays(w=(5, 5)),
+        (4, 5),
+    ),
     "a product that is read twice": Case(
         (node("MatMul", "x w", "a"), node("Add", "a b", "s"), node("Mul", "s a", "y")),
         arrays(w=(5, 3), b=(3,)),
