@@ -122,11 +122,15 @@ def losses(step: TrainingStep) -> Iterator[StepTensor]:
 
 
 def outputs(step: TrainingStep) -> Iterator[tuple[StepTensor, Observed]]:
-    """Activations that remain when a step ends: losses, and predictions, which a loss reads."""
-    read = {name for op in step.ops for name in op.reads}
+    """Activations that remain when a step ends: the network's loss, and predictions.
+
+    Ops may read the loss too: the gradient of a root, for example, is computed from its result.
+    """
+    loss = step.network.loss
     for tensor in step.tensors:
         if tensor.kind == "activation" and tensor.persist:
-            yield tensor, "prediction" if tensor.name in read else "loss"
+            is_loss = loss is not None and tensor.name == loss.name
+            yield tensor, "loss" if is_loss else "prediction"
 
 
 def trained_parameter(update: StepOp) -> tuple[str, str] | None:

@@ -27,6 +27,7 @@ from devices.plan import (
 )
 from devices.quantities import Slices
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training.network import Value
 from networks.training.packing import packable
 from networks.training.selection import select_trained
 from networks.training.slicing import sliced
@@ -106,7 +107,16 @@ def norm_twice() -> Network:
     return net
 
 
-EITHER = [*IN_RAM, *FROZEN, training_step(norm_twice())]
+def loss_with_a_reader() -> Network:
+    """A loss that is composed, and that the gradient of its last operation reads."""
+    net = two_layers()
+    assert net.loss is not None
+    net.loss = net.sigmoid("composed", net.loss)
+    net.one = Value("constants.one", (1,), "parameter")
+    return net
+
+
+EITHER = [*IN_RAM, *FROZEN, training_step(norm_twice()), training_step(loss_with_a_reader())]
 STEPS = [*EITHER, *map(with_parameters_in_storage, EITHER)]
 
 
@@ -276,6 +286,17 @@ def test_an_unscheduled_step_gives_the_results_of_its_ops(step: TrainingStep) ->
     assert [compute.spec for compute in plan.computes] == [op.spec for op in step.ops]
     assert len(plan.buffer_bytes) == len(step.tensors) - sum(len(op.in_place) for op in step.ops)
     assert all(address % 64 == 0 for address in plan.buffer_bytes)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
+def test_the_networks_loss_is_observed_as_the_loss_whatever_reads_it(step: TrainingStep) -> None:
+    graph = costed(step)
+    scheduled = lower(step, graph, by_rule(graph, 1.1), no_workspace(step))
+    assert step.network.loss is not None
+    for plan in (unscheduled(step), scheduled):
+        losses = [probe.tensor for probe in plan.probes if probe.what == "loss"]
+        assert losses == [step.network.loss.name]
+        assert not any(probe.what == "prediction" for probe in plan.probes)
 
 
 @pytest.mark.slow

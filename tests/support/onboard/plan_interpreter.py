@@ -253,7 +253,9 @@ class ByName:
                 seen[op.reads[0], "gradient"] = self.value[op.reads[1]]
         for source, result in kept.items():
             seen[source, self._what(source)] = self.value[result]
-        seen["loss.loss", "loss"] = self.value["loss.loss"]
+        assert self._step.network.loss is not None
+        loss = self._step.network.loss.name
+        seen[loss, "loss"] = self.value[loss]
         for source, result in kept.items():
             self.value[source] = self.value[result]
         return seen
