@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -56,7 +57,9 @@ class Lora:
 def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
     """Give linear layers adapters; what reads their results reads the corrected ones then.
 
-    A weight that several layers read has one adapter.
+    A weight that several layers read has one adapter. A layer that no gradient of the loss
+    reaches has none, as its adapter would never change. Where a gradient is stopped at some of the
+    layers that read a weight, it is stopped at their corrections too.
 
     Args:
         network: Network to change.
@@ -66,7 +69,7 @@ def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
         The adapters' matrices.
 
     Raises:
-        NetworkError: No linear layer is selected.
+        NetworkError: No linear layer is selected, or no gradient reaches any that is.
     """
     names = {layer.reads[1].name for layer in network.layers if _is_linear(network, layer)}
     chosen = names - _tables(network)
@@ -77,6 +80,12 @@ def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
         hint = f"; did you mean {near[0]}?" if near else ""
         what = "" if lora.pattern is None else f" with a weight named {lora.pattern!r}"
         raise NetworkError(f"{network.name}: has no linear layer{what} for LoRA{hint}")
+    chosen &= {layer.reads[1].name for layer in _learning(network)}
+    if not chosen:
+        what = "linear layers" if lora.pattern is None else f"weights named {lora.pattern!r}"
+        raise NetworkError(
+            f"{network.name}: no gradient of the loss reaches {what}, which LoRA would train"
+        )
     builder = _Builder(network, lora.rank)
     layers, network.layers[:] = list(network.layers), []
     for layer in layers:
@@ -87,6 +96,15 @@ def add_adapters(network: Network, lora: Lora) -> tuple[Adapter, ...]:
 
 def _is_linear(network: Network, layer: Layer) -> bool:
     return layer.spec.kind == "linear.forward" and network.can_train(layer.reads[1])
+
+
+def _learning(network: Network) -> Iterator[Layer]:
+    """Linear layers whose adapters would have a gradient."""
+    reached = network.reached_by_gradients()
+    for layer in network.layers:
+        is_reached = not layer.stops_gradient and layer.writes[0].name in reached
+        if is_reached and _is_linear(network, layer):
+            yield layer
 
 
 def _tables(network: Network) -> set[str]:
@@ -122,6 +140,7 @@ class _Builder:
         again = "" if self._uses[stem] == 1 else f".{self._uses[stem]}"
         down, up = self._matrices_of(stem, in_features, out_features)
         network = self._network
+        before = len(network.layers)
         narrow = _linear(rows, in_features, self._rank)
         wide = _linear(rows, self._rank, out_features)
         low = network.append(f"{stem}.lora_A{again}", narrow, (x, down))
@@ -130,6 +149,9 @@ class _Builder:
         self._corrected[output.name] = network.append(
             f"{stem}.lora{again}", add, (output, correction), shape=output.shape
         )
+        network.layers[before:] = [
+            replace(each, stops_gradient=layer.stops_gradient) for each in network.layers[before:]
+        ]
 
     def _matrices_of(self, stem: str, in_features: int, out_features: int) -> tuple[Value, Value]:
         if stem not in self._matrices:

@@ -593,6 +593,14 @@ class Network:
                 found.update(value.name for value in layer.writes)
         return found
 
+    def reached_by_gradients(self) -> set[str]:
+        """Tensors to which a gradient of the loss flows back, if something there is trained."""
+        found = set() if self.loss is None else {self.loss.name}
+        for layer in reversed(self.layers):
+            if not layer.stops_gradient and any(value.name in found for value in layer.writes):
+                found.update(value.name for value in layer.reads)
+        return found
+
     def depending_on(self, name: str) -> set[str]:
         """A tensor, and those that depend on it, whether or not a gradient flows back."""
         found = {name}

@@ -186,3 +186,43 @@ def test_a_networks_file_gets_adapters_under_its_own_names() -> None:
 def test_a_product_with_a_buffer_or_a_constant_has_no_adapter() -> None:
     step = build_model(str(REFERENCES / "exported" / "buffers.pt2"), lora="2")
     assert updated(step) == matrices({"mix.weight", "head.weight"})
+
+
+def test_a_layer_that_no_gradient_reaches_has_no_adapter() -> None:
+    """It is called in a ``torch.no_grad`` block only."""
+    step = build_model(str(REFERENCES / "exported" / "stopped.pt2"), lora="2")
+    trained = matrices({"second.weight", "third.weight"})
+    assert {adapter.name for adapter in step.adapters} == updated(step) == trained
+
+
+def test_an_adapter_lets_no_gradient_through_where_it_is_stopped() -> None:
+    """Two layers read the weight, one without a gradient; both results are corrected."""
+    net = Network("stopped once", 1)
+    x = net.input("vector", 1, 3)
+    left = net.linear("mix", x, 2)
+    layer = net.layers[-1]
+    right = net.append("mix again", layer.spec, (x, *layer.reads[1:]), shape=left.shape)
+    net.stop_gradient()
+    net.softmax_cross_entropy("loss", net.add("add", left, right), net.input("labels", 1))
+    step = adapted(net, "2")
+    forward, backward = (
+        {each.layer for each in step.ops if each.phase == phase and ".lora" in each.layer}
+        for phase in ("forward", "backward")
+    )
+    assert forward == {
+        f"mix.lora{part}{again}" for part in ("_A", "_B", "") for again in ("", ".2")
+    }
+    assert backward == {"mix.lora_A", "mix.lora_B"}
+
+
+@pytest.mark.parametrize(
+    ("lora", "what"),
+    [("2:first.weight", "weights named 'first.weight'"), ("2", "linear layers")],
+)
+def test_adapters_that_no_gradient_reaches_are_refused(lora: str, what: str) -> None:
+    net = Network("stopped", 1)
+    x = net.linear("first", net.input("vector", 1, 3), 2)
+    net.stop_gradient()
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    said = sentence_of(NetworkError, lambda: adapted(net, lora))
+    assert f"stopped: no gradient of the loss reaches {what}, which LoRA would train" in said
