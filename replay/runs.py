@@ -492,7 +492,7 @@ class _Runs:
         """Compare a microcontroller's values with those of this computer; also its gradients."""
         from replay.lowering.lowering import lower, reference
         from replay.running.opening import open_replay
-        from replay.running.twin import host_twin
+        from replay.running.twin import paging_twin
 
         s = self.subject
 
@@ -502,9 +502,10 @@ class _Runs:
                 reference(s.step, s.reference, workspace_bytes),
             ]
 
-        twin = host_twin(s.description)
-        opened = open_replay(twin, s.specs, plans, self.progress, alone=False)
-        with opened as session:
+        with (
+            paging_twin(s.description) as twin,
+            open_replay(twin, s.specs, plans, self.progress, alone=False) as session,
+        ):
             what, gradients = "the same plan here", self.training.gradients
             same = self.run(session, _SCHEDULED, what, watched=True, gradients=gradients)
             free = self.run(session, _REFERENCE, "the unscheduled step here", watched=True)
