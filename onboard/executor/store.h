@@ -23,7 +23,8 @@
  * Frozen values are written once, before the first run, and only read from then on. Their record
  * follows them: magic, identity of their places, the caller's key of the values, a checksum for each
  * tensor, and its own checksum. Writing other values begins by wiping it. Rows of a frozen table carry
- * their checksums themselves. The identity in the records of steps covers the key, so that steps
+ * their checksums themselves. Whoever else uses the medium may overwrite values and leave the record,
+ * so that a start reads all values before it believes them. The identity in the records of steps covers the key, so that steps
  * which were computed with other frozen values are not complete.
  */
 #ifndef JW_STORE_H
@@ -64,9 +65,16 @@ typedef struct {
 const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *medium);
 
 /* Begin to write the frozen values, before the first initial value. `key` names them: other values
- * have another key. If the storage holds those of this key already, the calls for single values write
- * nothing; else it holds no complete step from now on. */
+ * have another key. If the storage holds those of this key already, store->is_frozen is true and the
+ * calls for single values write nothing; else it holds no complete step from now on. */
 const char *jw_store_begin_frozen(jw_store *store, uint64_t key);
+
+/* Read a frozen tensor, or some rows of a frozen table, if store->is_frozen, before the first value is
+ * written. If it is not what was written, all frozen values must be written again: store->is_frozen
+ * is false from then on. For rows, `room` is as for jw_store_keep_rows. */
+const char *jw_store_verify_frozen(jw_store *store, uint16_t frozen, void *memory);
+const char *jw_store_verify_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                                 void *memory, size_t room);
 
 /* Write a frozen tensor. All of them, then all frozen tables (jw_store_keep_rows), in the order of
  * their numbers. */

@@ -9,6 +9,8 @@
 
 #define MAGIC 0x3146574au /* "JWF1" */
 
+static const char nothing_frozen[] = "nothing is frozen under this number";
+
 bool jw_store_has_frozen(const jw_plan *plan) {
     return plan->frozen_bytes > 0;
 }
@@ -100,6 +102,12 @@ const char *jw_store_recover_frozen(jw_store *store) {
 
 /* --- values ------------------------------------------------------------------------------- */
 
+const char *jw_store_forget_frozen(jw_store *store) {
+    store->begun = store->complete = store->is_frozen = false;
+    store->frozen_end = store->frozen_erased = 0;
+    return wipe_record(store);
+}
+
 const char *jw_store_begin_frozen(jw_store *store, uint64_t key) {
     if (!jw_store_has_frozen(store->plan)) {
         return "this plan has no frozen values in storage";
@@ -108,10 +116,16 @@ const char *jw_store_begin_frozen(jw_store *store, uint64_t key) {
     if (!error && store->is_frozen && store->frozen_key == key) {
         return NULL;
     }
-    store->begun = store->complete = store->is_frozen = false;
     store->frozen_key = key;
-    store->frozen_end = store->frozen_erased = 0;
-    return wipe_record(store);
+    return jw_store_forget_frozen(store);
+}
+
+const char *jw_store_verify_frozen(jw_store *store, uint16_t frozen, void *memory) {
+    if (frozen >= store->plan->frozen_count) {
+        return nothing_frozen;
+    }
+    const bool is_whole = !store->is_frozen || !jw_store_page_in_frozen(store, frozen, memory);
+    return is_whole ? NULL : jw_store_forget_frozen(store);
 }
 
 const char *jw_store_begin_freezing(jw_store *store, uint64_t at, uint32_t bytes) {
@@ -150,7 +164,7 @@ const char *jw_store_frozen_up_to(jw_store *store, uint64_t end) {
 const char *jw_store_freeze(jw_store *store, uint16_t frozen, void *memory, size_t readable) {
     const jw_plan *plan = store->plan;
     if (frozen >= plan->frozen_count) {
-        return "nothing is frozen under this number";
+        return nothing_frozen;
     }
     if (store->is_frozen) {
         return NULL;

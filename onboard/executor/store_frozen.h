@@ -19,6 +19,9 @@ const char *jw_store_require_frozen(jw_store *store);
 /* Find the frozen values in the storage, if the plan has any. */
 const char *jw_store_recover_frozen(jw_store *store);
 
+/* Wipe the record of the frozen values: all must be written again. */
+const char *jw_store_forget_frozen(jw_store *store);
+
 /* Begin to write frozen bytes at `at`, which must follow those written before; erase their place. */
 const char *jw_store_begin_freezing(jw_store *store, uint64_t at, uint32_t bytes);
 

@@ -158,16 +158,9 @@ const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, 
     return error ? error : write_rows(store, kept, first, count, memory, room);
 }
 
-const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                                void *memory, size_t room) {
-    const char *error = check_range(store, table, first, count);
-    if (!error) {
-        error = store->complete ? jw_store_settle(store) : "no step is complete yet";
-    }
-    if (error) {
-        return error;
-    }
-    const jw_table *kept = &store->plan->tables[table];
+static const char *read_rows(jw_store *store, const jw_table *kept, uint32_t first, uint32_t count,
+                             void *memory, size_t room) {
+    const char *error = NULL;
     const size_t bytes = kept->row_bytes, padded = stride(store, kept);
     const bool at_once = count * padded <= room;
     unsigned char *rows = memory;
@@ -183,6 +176,31 @@ const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first,
         }
     }
     return error;
+}
+
+const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                                void *memory, size_t room) {
+    const char *error = check_range(store, table, first, count);
+    if (!error) {
+        error = store->complete ? jw_store_settle(store) : "no step is complete yet";
+    }
+    return error ? error
+                 : read_rows(store, &store->plan->tables[table], first, count, memory, room);
+}
+
+const char *jw_store_verify_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                                 void *memory, size_t room) {
+    const char *error = check_range(store, table, first, count);
+    if (error) {
+        return error;
+    }
+    const jw_table *frozen = &store->plan->tables[table];
+    if (frozen->kept != JW_NOT_KEPT) {
+        return "steps change the table of this number";
+    }
+    const bool is_whole =
+        !store->is_frozen || !read_rows(store, frozen, first, count, memory, room);
+    return is_whole ? NULL : jw_store_forget_frozen(store);
 }
 
 /* --- selected rows ------------------------------------------------------------------------ */

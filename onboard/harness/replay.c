@@ -110,15 +110,27 @@ static jw_line_result keep(jw_replay *replay, jw_text *text) {
 }
 
 /* `frozen=... address=...` */
-static jw_line_result freeze(jw_replay *replay, jw_text *text) {
+static unsigned char *read_frozen(const jw_replay *replay, jw_text *text, uint16_t *frozen) {
     const jw_plan *plan = replay->executor.plan;
-    const uint16_t frozen = (uint16_t)jw_text_number(text, "frozen", 0, UINT16_MAX);
+    *frozen = (uint16_t)jw_text_number(text, "frozen", 0, UINT16_MAX);
     const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
-    if (!text->error && (frozen >= plan->frozen_count || !replay->executor.store)) {
+    if (!text->error && (*frozen >= plan->frozen_count || !replay->executor.store)) {
         jw_text_fail(text, "frozen", "is not a frozen tensor of this plan");
     }
-    const size_t bytes = text->error ? 0 : plan->frozen[frozen].bytes;
-    unsigned char *memory = jw_replay_place(replay, text, bytes, address);
+    const size_t bytes = text->error ? 0 : plan->frozen[*frozen].bytes;
+    return jw_replay_place(replay, text, bytes, address);
+}
+
+static jw_line_result verify(jw_replay *replay, jw_text *text) {
+    uint16_t frozen;
+    unsigned char *memory = read_frozen(replay, text, &frozen);
+    return memory ? done(text, jw_store_verify_frozen(&replay->store, frozen, memory))
+                  : JW_LINE_REFUSED;
+}
+
+static jw_line_result freeze(jw_replay *replay, jw_text *text) {
+    uint16_t frozen;
+    unsigned char *memory = read_frozen(replay, text, &frozen);
     if (!memory) {
         return JW_LINE_REFUSED;
     }
@@ -159,6 +171,14 @@ static jw_line_result keep_rows(jw_replay *replay, jw_text *text) {
     return read_rows(replay, text, &rows)
                ? done(text, jw_store_keep_rows(&replay->store, rows.table, rows.first, rows.count,
                                                rows.memory, room_from(replay, rows.memory)))
+               : JW_LINE_REFUSED;
+}
+
+static jw_line_result verify_rows(jw_replay *replay, jw_text *text) {
+    row_range rows;
+    return read_rows(replay, text, &rows)
+               ? done(text, jw_store_verify_rows(&replay->store, rows.table, rows.first, rows.count,
+                                                 rows.memory, room_from(replay, rows.memory)))
                : JW_LINE_REFUSED;
 }
 
@@ -369,9 +389,10 @@ bool jw_replay_measures(const char *word) {
 }
 
 static bool is_known(const char *word) {
-    static const char *const known[] = {"keep",  "commit",   "rate",    "train",     "probes",
-                                        "spans", "counters", "recover", "keep_rows", "fetch_rows",
-                                        "fetch", "frozen",   "freeze",  "resume",    "after"};
+    static const char *const known[] = {
+        "keep",     "commit",  "rate",      "train",      "probes",     "spans",
+        "counters", "recover", "keep_rows", "fetch_rows", "fetch",      "frozen",
+        "freeze",   "resume",  "after",     "verify",     "verify_rows"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -396,6 +417,12 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     }
     if (strcmp(word, "freeze") == 0) {
         return freeze(replay, text);
+    }
+    if (strcmp(word, "verify") == 0) {
+        return verify(replay, text);
+    }
+    if (strcmp(word, "verify_rows") == 0) {
+        return verify_rows(replay, text);
     }
     if (strcmp(word, "keep") == 0) {
         return keep(replay, text);

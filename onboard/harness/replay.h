@@ -4,6 +4,10 @@
  *                                  and in the scratch, if it pages
  *   frozen key=17                  begin to write the values that no step changes; if the storage
  *                                  holds those of this key, the lines that write them do nothing
+ *   verify frozen=2 address=0      read a frozen tensor to this address; if the storage holds something
+ *                                  else, the lines below write all frozen values again
+ *   verify_rows table=0 first=0 count=8 address=0
+ *                                  the same for rows of a frozen table; overwrites what follows them
  *   freeze frozen=2 address=0      write the frozen tensor at this address of the arena to the
  *                                  storage; all of them, then all frozen tables, in order
  *   keep kept=3 address=0          write the initial value at this address of the arena to the

@@ -135,6 +135,25 @@ static void load_table(const training_data *data, const jw_executor *executor,
     }
 }
 
+/* Read the frozen values that the storage holds; if any was overwritten, it holds none then. */
+static void verify_frozen(const jw_executor *executor) {
+    const jw_plan *plan = executor->plan;
+    for (uint16_t i = 0; i < plan->frozen_count; i++) {
+        require(plan_frozen_names[i], jw_store_verify_frozen(executor->store, i, arena));
+    }
+    for (uint16_t i = 0; i < plan->table_count; i++) {
+        const jw_table *table = &plan->tables[i];
+        const uint32_t most = jw_store_rows_in(executor->store, i, JW_ARENA_BYTES);
+        const uint32_t rows = table->kept == JW_NOT_KEPT ? table->row_count : 0;
+        for (uint32_t first = 0; first < rows; first += most) {
+            const uint32_t left = rows - first;
+            require("frozen table",
+                    jw_store_verify_rows(executor->store, i, first, left < most ? left : most,
+                                         arena, JW_ARENA_BYTES));
+        }
+    }
+}
+
 /* Write the frozen values to the storage, unless it holds them already. */
 static void load_frozen(const training_data *data, const jw_executor *executor) {
     const jw_plan *plan = executor->plan;
@@ -143,6 +162,7 @@ static void load_frozen(const training_data *data, const jw_executor *executor) 
         return;
     }
     require("storage", jw_store_begin_frozen(executor->store, data->frozen_key));
+    verify_frozen(executor);
     if (executor->store->is_frozen) {
         return;
     }

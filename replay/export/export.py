@@ -219,7 +219,9 @@ error = jw_executor_begin(&executor);
 """
 
 _FREEZE = """\
-error = jw_store_begin_frozen(&store, key); /* the key names the values; unless store.is_frozen: */
+error = jw_store_begin_frozen(&store, key); /* the key names the values */
+/* If store.is_frozen, read them with jw_store_verify_frozen and jw_store_verify_rows, to find out
+   whether something else has overwritten them. Then, unless store.is_frozen: */
 /* Copy what no step changes to the arena and call jw_store_freeze(&store, JW_FROZEN_..., ...), or
    jw_store_keep_rows(&store, JW_TABLE_..., ...) for frozen tables: those last, in order. */
 """

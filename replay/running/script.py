@@ -314,13 +314,21 @@ class _Writer:
     def _frozen(self, values: Values) -> Iterator[str]:
         plan = self._plan
         yield f"frozen key={frozen_key(plan, values)}"
+        # One line for each: on a slow medium, all take longer than a line may.
+        frozen_tables = [
+            (number, table.tensor)
+            for number, table in enumerate(plan.tables)
+            if table in plan.frozen_tables
+        ]
+        yield from (f"verify frozen={number} address=0" for number in range(len(plan.frozen)))
+        for number, _ in frozen_tables:
+            yield from (f"verify_rows {rows} address=0" for rows, _ in self._pieces(number))
         for number, each in enumerate(plan.frozen):
             block = ArenaRange(0, each.bytes)
             yield self._load(each.tensor, block, values, "initial values")
             yield f"freeze frozen={number} address=0"
-        for number, table in enumerate(plan.tables):
-            if table in plan.frozen_tables:
-                yield from self._initial_rows(table.tensor, number, values)
+        for number, tensor in frozen_tables:
+            yield from self._initial_rows(tensor, number, values)
 
     @property
     def _stored_tables(self) -> Mapping[int, int]:

@@ -49,11 +49,13 @@ Progress: TypeAlias = Callable[[str], None]
 
 _RECOVERY_EXPECTED_S = 5.0
 
-_BEFORE_STEPS = {"frozen", "freeze", "keep", "keep_rows", "commit"}
+_BEFORE_STEPS = {"frozen", "verify", "verify_rows", "freeze", "keep", "keep_rows", "commit"}
 
 # Lines of a replay that can fail outside a step, and what they do.
 _DURING = {
     "frozen": "writing the frozen values to storage",
+    "verify": "verifying the frozen values in storage",
+    "verify_rows": "verifying the frozen values in storage",
     "freeze": "writing the frozen values to storage",
     "keep": "writing the initial values to storage",
     "keep_rows": "writing the initial values to storage",

@@ -351,6 +351,13 @@ def test_frozen_values_are_stored_once(
             values.update({kept.tensor: made_by_step[kept.result] for kept in plan.kept})
         for kept in plan.kept:
             assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])
+        place = [*made.layout.frozen_offsets, *made.layout.table_offsets][0]
+        with stored.open("r+b") as storage_file:
+            storage_file.seek(place)
+            storage_file.write(bytes([frozen[place] ^ 1]))
+        third, _ = train(directory, 1, stored)
+        assert [line.split()[1] for line in third] == ["4"]
+        assert stored.read_bytes()[place] == frozen[place]
     arm = ("BUILD=build-arm", "CC=arm-none-eabi-gcc", "CFLAGS=-Os -mcpu=cortex-m4")
     make(directory, *arm, "build-arm/plan.o")
     plan_object = directory / "build-arm" / "plan.o"

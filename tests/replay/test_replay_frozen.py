@@ -141,6 +141,20 @@ def test_steps_do_not_write_frozen_values_and_the_next_run_finds_them(case: Case
 
 
 @pytest.mark.slow
+def test_a_run_writes_frozen_values_again_that_something_has_overwritten(case: Case) -> None:
+    first = case.run(SCHEDULED)
+    frozen, layout = case.frozen_bytes(), case.layout
+    places = [*layout.frozen_offsets, *layout.table_offsets]
+    assert places
+    for place in places:
+        with (case.directory / STORE).open("r+b") as store:
+            store.seek(place)
+            store.write(bytes([frozen[place] ^ 1]))
+        assert observed(case.run(SCHEDULED)) == observed(first)
+        assert case.frozen_bytes() == frozen
+
+
+@pytest.mark.slow
 def test_values_reach_the_board_once_for_all_plans(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:

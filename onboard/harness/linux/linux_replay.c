@@ -216,7 +216,8 @@ int jw_linux_replay_exit_code(const char *word) {
                          strcmp(word, "commit") == 0 || strcmp(word, "recover") == 0 ||
                          strcmp(word, "fetch") == 0 || strcmp(word, "keep_rows") == 0 ||
                          strcmp(word, "fetch_rows") == 0 || strcmp(word, "frozen") == 0 ||
-                         strcmp(word, "freeze") == 0;
+                         strcmp(word, "freeze") == 0 || strcmp(word, "verify") == 0 ||
+                         strcmp(word, "verify_rows") == 0;
     return is_work ? JW_EXIT_STEP : JW_EXIT_PLAN;
 }
 

@@ -21,6 +21,7 @@ from tests.support.onboard.executor import (
     build_executor,
     card,
     initial,
+    looking_up,
     medium_for,
     reading_frozen,
     words,
@@ -135,6 +136,36 @@ def test_a_second_start_with_the_same_values_writes_none_of_them(
     assert replay.recover() == 2
     train(replay)
     assert kept_values(replay) == expected(plan, 3)
+
+
+@pytest.mark.parametrize("row_words", [None, 2])
+@pytest.mark.parametrize("storage", [card(64), card(16, 64)])
+def test_a_start_writes_values_again_that_something_has_overwritten(
+    library: ctypes.CDLL, storage: Storage, row_words: int | None
+) -> None:
+    plan = reading_frozen((28, 100), row_words=row_words)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 3)
+    train(begun(library, plan, storage, medium), 2)
+    frozen = bytes(medium.content[: layout.frozen_bytes])
+    places = [*layout.frozen_offsets]
+    for offset, stride in zip(layout.table_offsets, layout.row_strides, strict=True):
+        places += [offset, offset + (ROWS - 1) * stride]
+    for place in places:
+        overwritten = medium.restored()
+        overwritten.content[place] ^= 1
+        replay = begun(library, plan, storage, overwritten)
+        train(replay)
+        assert kept_values(replay) == expected(plan, 1)
+        assert overwritten.content[place] == frozen[place]
+
+
+def test_a_table_that_steps_change_is_not_verified(library: ctypes.CDLL) -> None:
+    plan, storage = looking_up(), card(16)
+    tables = store_layout(plan, storage).table_bytes // 16
+    replay = opened(library, plan, storage, medium_for(plan, storage, 2, tables))
+    with pytest.raises(ActionRefused, match="steps change the table of this number"):
+        replay.verify_rows(0, 0, 1)
 
 
 @pytest.mark.parametrize("storage", [card(64), card(16, 64)])

@@ -287,7 +287,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
         getattr(loaded, f"jw_executor_{name}").restype = c_bool
     for name in (
         *("open", "begin_frozen", "freeze", "keep", "complete", "recover", "fetch"),
-        *("keep_rows", "fetch_rows"),
+        *("keep_rows", "fetch_rows", "verify_frozen", "verify_rows"),
     ):
         getattr(loaded, f"jw_store_{name}").restype = c_char_p
     for name in ("jw_checksum_of", "jw_touched_bytes"):
@@ -490,13 +490,30 @@ class Replay:
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
     def freeze(self, key: int, values: Sequence[bytes], first: int = 0) -> None:
-        """Store the frozen tensors from number ``first`` on, by way of the arena."""
+        """Store the frozen tensors from number ``first`` on, by way of the arena.
+
+        What the storage holds already is verified before.
+        """
         store = ctypes.byref(self.store)
         self._check(self.library.jw_store_begin_frozen(store, c_uint64(key)))
+        arena = c_void_p(self._arena)
+        for number in range(len(self.plan.frozen)):
+            self._check(self.library.jw_store_verify_frozen(store, c_uint16(number), arena))
+        for number, table in enumerate(self.plan.tables):
+            if table in self.plan.frozen_tables:
+                most = self.plan.arena_bytes // table.row_bytes
+                for row in range(0, table.rows, most):
+                    self.verify_rows(number, row, min(most, table.rows - row))
         for number, data in enumerate(values, first):
             self.put(0, data)
             place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
             self._check(self.library.jw_store_freeze(store, c_uint16(number), *place))
+
+    def verify_rows(self, table: int, first: int, count: int) -> None:
+        """Verify rows of the frozen table with this number, by way of the arena."""
+        place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), *place)
+        self._check(self.library.jw_store_verify_rows(ctypes.byref(self.store), *arguments))
 
     def keep_rows(self, table: int, first: int, data: bytes) -> None:
         """Store the initial values of rows of the table with this number, by way of the arena."""
