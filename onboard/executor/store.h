@@ -24,8 +24,8 @@
  * follows them: magic, identity of their places, the caller's key of the values, a checksum for each
  * tensor, and its own checksum. Writing other values begins by wiping it. Rows of a frozen table carry
  * their checksums themselves. Whoever else uses the medium may overwrite values and leave the record,
- * so that a start reads all values before it believes them. The identity in the records of steps covers the key, so that steps
- * which were computed with other frozen values are not complete.
+ * so that a start reads all values before it believes them. The identity in the records of steps
+ * covers the key, so that steps which were computed with other frozen values are not complete.
  */
 #ifndef JW_STORE_H
 #define JW_STORE_H
