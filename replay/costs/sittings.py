@@ -25,6 +25,8 @@ from replay.costs.transfers import by_themselves, middle_steps, without_transfer
 from replay.reporting.timing import is_asynchronous
 from solver.problem.graph import CostedGraph
 
+# Fewest pauses whose sittings count as one time each.
+_FEWEST_PAUSES = 3
 # Hexadecimal digits of the key of kept sittings.
 _DIGITS = 8
 # What a sitting's file holds; those of other numbers are measured again.
@@ -152,8 +154,12 @@ class WatchedSitting(StrictModel):
 def times_of(sittings: Iterable[Sitting]) -> list[int]:
     """The number of each sitting's time: sittings of one pause have the same.
 
-    Within seconds, a computer's speed hardly changes.
+    Within seconds, a computer's speed hardly changes. Fewer than three pauses say too little of how
+    times differ; each sitting is then taken to be at a time of its own.
     """
+    sittings = list(sittings)
+    if len({each.pause for each in sittings if each.pause is not None}) < _FEWEST_PAUSES:
+        return list(range(len(sittings)))
     numbers: dict[object, int] = {}
     return [numbers.setdefault(each.pause or object(), len(numbers)) for each in sittings]
 

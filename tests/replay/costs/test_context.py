@@ -455,6 +455,17 @@ def test_sittings_of_one_pause_are_one_time() -> None:
     assert widths[1] < 2 / 3 * widths[0]
 
 
+@pytest.mark.parametrize("pauses", [1, 2])
+def test_sittings_of_fewer_than_three_pauses_are_taken_to_be_independent(pauses: int) -> None:
+    """Also beside rounds of ``tune``, which are at times of their own: more data say more."""
+    keys, profile = {"f": RELU.key}, made_up_profile([RELU])
+    watched = list(in_pauses("f"))[: 2 * pauses]
+    rounds = [sitting({"f": 1.002e-3})]
+    paused = step_costs(profile, NETWORK, keys, [*watched, *rounds])
+    alone = [each.model_copy(update={"pause": None}) for each in watched]
+    assert paused.places == step_costs(profile, NETWORK, keys, [*alone, *rounds]).places
+
+
 def test_an_op_of_the_last_sittings_only_has_values_of_their_pauses() -> None:
     profile, keys = made_up_profile([RELU]), {"f": RELU.key, "g": RELU.key}
     of_f, of_both = list(in_pauses("f")), list(in_pauses("g"))
