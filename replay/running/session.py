@@ -165,12 +165,12 @@ class ReplaySession:
             wait=wait,
             data=script.data,
         )
-        if isinstance(outcome.cut, RebootError):
-            raise self._rebooted(target.plan, plan, script, outcome.cut) from outcome.cut
         values = script.values(outcome.dumped)
         has_ended = len(values) == script.count("kept")
         if has_ended and values:  # the meter may still fail, or the board be lost
             keep(Trained(steps, values))
+        if isinstance(outcome.cut, RebootError):
+            raise self._rebooted(target.plan, plan, script, outcome.cut) from outcome.cut
         records = parse_replay(outcome.results)
         try:
             trace = observed.trace(records.results, outcome)
@@ -296,7 +296,7 @@ class ReplaySession:
     def _rebooted(
         self, plan: ExecutionPlan, number: int, script: Script, reboot: RebootError
     ) -> ReplayFailed:
-        """Error for a board that rebooted during a run; its records are lost."""
+        """Error for a board that rebooted during a run; no step of it counts."""
         nothing = replay_record(
             plan, script, parse_replay(""), b"", None, throttled=None, is_measured=False
         )

@@ -49,6 +49,7 @@ from devices.profile import EnergySource, MeterRecord
 from networks.data import generated_batches
 from networks.training import Network, training_step
 from networks.training.initial import initial_values
+from profiler.boards.base import Outcome, RebootError
 from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.sources import EXECUTOR, KERNELS
@@ -411,6 +412,26 @@ def test_values_of_finished_training_are_kept_if_the_readings_after_it_fail(
         monkeypatch.setattr(trace, fail_after(0))
     kept: list[Trained] = []
     with pytest.raises(type(error)):
+        bench.run(SCHEDULED, watched=False, keep=kept.append)
+    monkeypatch.undo()
+    (trained,) = kept
+    assert trained.step == STEPS
+    require_values_after(bench, trained.step, trained.values)
+
+
+def test_values_of_finished_training_are_kept_if_the_board_restarts_then(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = bench.session.board
+    run_plan = board.run_plan
+
+    def restarted(*plan: Any, **options: Any) -> Outcome:
+        return replace(run_plan(*plan, **options), cut=RebootError("bench: the board restarted"))
+
+    monkeypatch.setattr(board, "run_plan", restarted)
+    monkeypatch.setattr(board, "prepare", lambda _progress: None)
+    kept: list[Trained] = []
+    with pytest.raises(ReplayFailed, match="the board restarted"):
         bench.run(SCHEDULED, watched=False, keep=kept.append)
     monkeypatch.undo()
     (trained,) = kept
