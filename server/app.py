@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from solver.files.solved import graph_path
 
 _GRAPH_OF_ANSWER = graph_path(Path(SCHEDULE)).name
 _RETRY_S = "30"
+_LOG = logging.getLogger("uvicorn.error")
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -197,6 +199,8 @@ async def _explain_input(_request: Request, error: Exception) -> Response:
 async def _explain_file(_request: Request, error: Exception) -> Response:
     assert isinstance(error, OSError)
     status = 507 if error.errno in _NO_SPACE else 500
+    # Without its directory: the name of a job is its key.
+    _LOG.error("%s: %s", Path(str(error.filename or "a file")).name, error.strerror)
     # Its name would tell where the files of other jobs are.
     sentence = f"a file of the server cannot be read or written: {error.strerror or 'unknown'}"
     return _failure(status, sentence, {"connection": "close"})

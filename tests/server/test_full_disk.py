@@ -53,8 +53,14 @@ def submitted(client: Client) -> httpx.Response:
     [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EACCES, 500), (errno.ENOENT, 500)],
 )
 def test_a_file_that_cannot_be_written_is_one_sentence_without_its_name(
-    client: Client, monkeypatch: pytest.MonkeyPatch, number: int, status: int
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    number: int,
+    status: int,
 ) -> None:
+    """The server's own log has it, but not the directory, which is the job's key."""
+
     def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number), "/tmp/secret/graph.json")
 
@@ -63,6 +69,7 @@ def test_a_file_that_cannot_be_written_is_one_sentence_without_its_name(
     assert answer.status_code == status
     said = f"a file of the server cannot be read or written: {os.strerror(number)}"
     assert answer.json() == {"error": said, "exit_code": 2}
+    assert caplog.messages == [f"graph.json: {os.strerror(number)}"]
 
 
 def test_a_directory_that_was_removed_is_not_made_again(client: Client, tmp_path: Path) -> None:
