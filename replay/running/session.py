@@ -38,7 +38,6 @@ from replay.running.measured import ReplayRecord, replay_record, require_whole
 from replay.running.records import parse_replay
 from replay.running.script import (
     ReplayTarget,
-    Script,
     Values,
     clearing_script,
     recovery_script,
@@ -169,9 +168,14 @@ class ReplaySession:
         has_ended = len(values) == script.count("kept")
         if has_ended and values:  # the meter may still fail, or the board be lost
             keep(Trained(steps, values))
-        if isinstance(outcome.cut, RebootError):
-            raise self._rebooted(target.plan, plan, script, outcome.cut) from outcome.cut
         records = parse_replay(outcome.results)
+        if isinstance(outcome.cut, RebootError):
+            unmetered = replay_record(
+                *(target.plan, script, records, outcome.dumped, None),
+                throttled=None,
+                is_measured=False,
+            )
+            raise self._rebooted(plan, unmetered, outcome.cut) from outcome.cut
         try:
             trace = observed.trace(records.results, outcome)
         except BaseException as error:
@@ -194,13 +198,13 @@ class ReplaySession:
                 raise self._failure(plan, failed, record) from outcome.cut
             # What was measured may be lost, or too little to tell.
             if target.plan.pages and may_have_trained(str(outcome.cut)):
-                remark, recovered = self._what_is_left(plan)
+                remark, recovered = self._what_is_left(plan, record)
                 raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
             self._plans_to_clear.clear()  # out of reach
         if isinstance(outcome.cut, KeyboardInterrupt) and target.plan.pages and not has_ended:
             self.progress("reading back the values of the last complete step")
-            _, recovered = self._what_is_left(plan)
+            _, recovered = self._what_is_left(plan, record)
             if recovered is not None and recovered.step > 0:
                 keep(recovered)
         if outcome.cut is not None:
@@ -285,7 +289,7 @@ class ReplaySession:
         if self.plans[plan].pages and failed.word in _BEFORE_STEPS:
             remark, recovered = "No step had been trained", None
         else:
-            remark, recovered = self._what_is_left(plan)
+            remark, recovered = self._what_is_left(plan, record)
         return ReplayFailed(
             f"{failed.sentence}. {remark}",
             record,
@@ -293,29 +297,32 @@ class ReplaySession:
             operation=f"{self.board.name}: {name}: {during}",
         )
 
-    def _rebooted(
-        self, plan: ExecutionPlan, number: int, script: Script, reboot: RebootError
-    ) -> ReplayFailed:
-        """Error for a board that rebooted during a run; no step of it counts."""
-        nothing = replay_record(
-            plan, script, parse_replay(""), b"", None, throttled=None, is_measured=False
-        )
+    def _rebooted(self, plan: int, record: ReplayRecord, reboot: RebootError) -> ReplayFailed:
+        """Error for a board that rebooted during a run."""
         try:
             self.board.prepare(self.progress)
         except JoulewrightError as error:
             remark, recovered = _not_read_back(error), None
         else:
-            remark, recovered = self._what_is_left(number)
-        return ReplayFailed(f"{reboot}. {plan.name}: {remark}", nothing, recovered)
+            remark, recovered = self._what_is_left(plan, record)
+        return ReplayFailed(f"{reboot}. {record.plan.name}: {remark}", record, recovered)
 
-    def _what_is_left(self, plan: int) -> tuple[str, Trained | None]:
-        """Values of the last complete step, if they can be read, and a sentence about them."""
+    def _what_is_left(self, plan: int, record: ReplayRecord) -> tuple[str, Trained | None]:
+        """Values of the last complete step, if they can be read, and a sentence about them.
+
+        A microcontroller's storage still holds a step of an earlier run until this one has written
+        its initial values. It is told from the steps of this run by its number.
+        """
         if not self.plans[plan].pages:
             return "The trained values were only in RAM and are lost", None
         try:
             recovered = Trained(*self.last_complete_step(plan))
         except JoulewrightError as error:
             return _not_read_back(error), None
+        done = len(record.steps)
+        own = (done, done + 1) if done else (0,)
+        if self.description.firmware is not None and recovered.step not in own:
+            return "The storage holds no step of this run", None
         remark = (
             f"The parameters after step {recovered.step} are intact and were read from the storage"
         )

@@ -17,14 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.description import DeviceDescription, Storage
+from devices.description import DeviceDescription, Storage, load_description
 from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -49,7 +50,7 @@ from devices.profile import EnergySource, MeterRecord
 from networks.data import generated_batches
 from networks.training import Network, training_step
 from networks.training.initial import initial_values
-from profiler.boards.base import Outcome, RebootError
+from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.sources import EXECUTOR, KERNELS
@@ -437,6 +438,35 @@ def test_values_of_finished_training_are_kept_if_the_board_restarts_then(
     (trained,) = kept
     assert trained.step == STEPS
     require_values_after(bench, trained.step, trained.values)
+
+
+@pytest.mark.parametrize("cut", [KeyboardInterrupt(), RebootError("the board restarted")])
+def test_a_step_of_an_earlier_run_is_not_taken_for_one_of_this(
+    cut: BaseException, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A microcontroller's storage holds it until the initial values are written."""
+    board = SimpleNamespace(
+        name="m3",
+        storage_place="",
+        throttled=lambda: None,
+        prepare=lambda _progress: None,
+        run_plan=lambda _plan, **_: Outcome("joulewright-results 1\n", "", cut),
+    )
+    session = ReplaySession(
+        load_description("emulated-m3-sd"),
+        cast(Board, board),
+        None,
+        bench.session.plans,
+        lambda _what: None,
+    )
+    monkeypatch.setattr(ReplaySession, "last_complete_step", lambda *_: (100, INITIAL))
+    kept: list[Trained] = []
+    with pytest.raises((KeyboardInterrupt, ReplayFailed)) as raised:
+        Bench(session, bench.storage).run(SCHEDULED, watched=False, keep=kept.append)
+    assert kept == []
+    if isinstance(raised.value, ReplayFailed):
+        assert raised.value.recovered is None
+        assert "The storage holds no step of this run" in str(raised.value)
 
 
 def test_ctrl_c_leaves_the_last_step_intact_though_the_meter_fails_too(
