@@ -244,7 +244,7 @@ def has_replay(files: frozenset[str], place: ReplayPlace) -> bool:
 
 
 def count_replays(cells: Collection[frozenset[str]], repetitions: int) -> int:
-    """How many of its replays a board has finished, each repetition with one control replay.
+    """Number of a board's finished replays, with at most one control replay for each repetition.
 
     Args:
         cells: The files of each of its cells.

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from replay.costs.measuring import Watching
 
 
-_PAUSES = 7
-"""About as many pauses of a sweep have sittings: one before, after each of six rounds."""
-
-
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
     """Measure every operation by itself, or measure some again within a schedule."""
     if isinstance(options, MeasureOptions):
@@ -128,10 +124,11 @@ def _swept(
 
     Sittings then differ as the board does while shapes are measured.
     """
+    from replay.costs.general import ROUNDS
 
     def watch(done: float) -> None:
         if watching is not None and watching.can_run_ahead:
-            share = (1 + done * (_PAUSES - 2)) / _PAUSES
+            share = (1 + done * (ROUNDS - 1)) / (ROUNDS + 1)
             watching.ahead(profile, share, lambda what: progress.show(what, done))
 
     with console.progress("measuring shapes of every kind") as progress:

@@ -37,7 +37,7 @@ def rename_synced(made: Path, place: Path) -> None:
 
 
 def lacks_room(error: OSError) -> bool:
-    """Whether a disk of this computer is full. ``tempfile`` then finds no directory to use."""
+    """Whether the error is that of a full disk. ``tempfile`` says then that it has no directory."""
     return error.errno in _FULL or "No usable temporary directory" in str(error)
 
 

@@ -71,7 +71,7 @@ def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
 
 
 def as_addend(truth: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """What a step has in place of true and false, which attention adds to scores."""
+    """0 for true and -infinity for false: what a step has in their place, and attention adds."""
     return np.where(truth, np.float32(0), np.float32(-np.inf))
 
 

@@ -166,27 +166,14 @@ static bool read_rows(const jw_replay *replay, jw_text *text, row_range *range) 
     return range->memory;
 }
 
-static jw_line_result keep_rows(jw_replay *replay, jw_text *text) {
-    row_range rows;
-    return read_rows(replay, text, &rows)
-               ? done(text, jw_store_keep_rows(&replay->store, rows.table, rows.first, rows.count,
-                                               rows.memory, room_from(replay, rows.memory)))
-               : JW_LINE_REFUSED;
-}
+typedef const char *transfer_of_rows(jw_store *store, uint16_t table, uint32_t first,
+                                     uint32_t count, void *memory, size_t room);
 
-static jw_line_result verify_rows(jw_replay *replay, jw_text *text) {
+static jw_line_result transfer_rows(jw_replay *replay, jw_text *text, transfer_of_rows *transfer) {
     row_range rows;
     return read_rows(replay, text, &rows)
-               ? done(text, jw_store_verify_rows(&replay->store, rows.table, rows.first, rows.count,
-                                                 rows.memory, room_from(replay, rows.memory)))
-               : JW_LINE_REFUSED;
-}
-
-static jw_line_result fetch_rows(jw_replay *replay, jw_text *text) {
-    row_range rows;
-    return read_rows(replay, text, &rows)
-               ? done(text, jw_store_fetch_rows(&replay->store, rows.table, rows.first, rows.count,
-                                                rows.memory, room_from(replay, rows.memory)))
+               ? done(text, transfer(&replay->store, rows.table, rows.first, rows.count,
+                                     rows.memory, room_from(replay, rows.memory)))
                : JW_LINE_REFUSED;
 }
 
@@ -422,16 +409,16 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
         return verify(replay, text);
     }
     if (strcmp(word, "verify_rows") == 0) {
-        return verify_rows(replay, text);
+        return transfer_rows(replay, text, jw_store_verify_rows);
     }
     if (strcmp(word, "keep") == 0) {
         return keep(replay, text);
     }
     if (strcmp(word, "keep_rows") == 0) {
-        return keep_rows(replay, text);
+        return transfer_rows(replay, text, jw_store_keep_rows);
     }
     if (strcmp(word, "fetch_rows") == 0) {
-        return fetch_rows(replay, text);
+        return transfer_rows(replay, text, jw_store_fetch_rows);
     }
     if (strcmp(word, "commit") == 0) {
         return commit(replay, text);

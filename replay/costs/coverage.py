@@ -110,8 +110,6 @@ class CheckedGroup:
             times: the number of each of these sittings' time.
         """
         numbers = sorted(set(times))
-        if len(numbers) == 1:  # how times differ is not known
-            numbers = list(times := range(len(times)))
         if len(numbers) < _FEWEST_TIMES or any(len(own) != len(times) for own in profiled):
             return cls(tuple(figures))
 

@@ -66,7 +66,7 @@ _OF_A_ROUND = 250
 _SURE = 0.05
 """Half width of an interval below which an operation need not be measured."""
 
-_ROUNDS = 6
+ROUNDS = 6
 """Rounds among which the time is divided."""
 
 _FEWEST_DRAWS, _DRAWS = 30, 60
@@ -145,8 +145,8 @@ class Sweep:
         Args:
             first: A profile of the board, whose operations are counted too.
             on_progress: Called with every progress event.
-            between: Called after each round but the last, with the share of the time that has
-                passed; also after rounds that an earlier call has measured.
+            between: Called after each round that ends before the time does, with the share of the
+                time that has passed; also after rounds that an earlier call has measured.
 
         Returns:
             ``first`` with the operations of all rounds.
@@ -158,7 +158,7 @@ class Sweep:
             profile, measured_s, guessed_s, number = first, 0.0, 0.0, 0
             while number == 0 or measured_s * (1.0 + 0.5 / number) < self.limit_s:
                 pace = measured_s / guessed_s if guessed_s else 1.0
-                left_s = (self.limit_s - measured_s) / max(1, _ROUNDS - number)
+                left_s = (self.limit_s - measured_s) / max(1, ROUNDS - number)
                 specs = self._chosen(number, profile, left_s / pace)
                 if not specs:
                     break

@@ -171,7 +171,11 @@ class ReplaySession:
         records = parse_replay(outcome.results)
         if isinstance(outcome.cut, RebootError):
             unmetered = replay_record(
-                *(target.plan, script, records, outcome.dumped, None),
+                target.plan,
+                script,
+                records,
+                outcome.dumped,
+                None,
                 throttled=None,
                 is_measured=False,
             )

@@ -45,6 +45,7 @@ from solver.referee.referee import verify
 from tests.support.boards.measuring import describe
 from tests.support.boards.processes import eventually, marked, started_as_by_a_shell
 from tests.support.campaigns import campaign_with_replays
+from tests.support.cluster import local_cluster
 from tests.support.networks.onnx_files import model, node, saved, tensor
 from tests.support.paths import REFERENCES, ROOT
 
@@ -155,20 +156,10 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
 
 @pytest.mark.slow
 def test_a_dask_cluster_finds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import LocalCluster
-
     # Its scheduler and its worker are threads of this process, which may have to wait.
     monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", _PATIENCE_S)
     write(PUBLISHED, methods=["keep-everything", "capuchin-like"], ram_budgets=["100%"])
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        host="127.0.0.1",
-        protocol="tcp",
-        dashboard_address=None,
-        memory_limit=None,
-    ) as cluster:
+    with local_cluster(2) as cluster:
         assert run("run", "tried.yaml", "--scheduler", cluster.scheduler_address) == 0
     assert states(read_campaign(DIRECTORY)) == {"done"}
 

@@ -487,14 +487,19 @@ def test_tensors_in_ram_at_the_start_can_exceed_the_budget() -> None:
     assert schedule.limiting_op == "what is in RAM when the step begins"
 
 
-@pytest.mark.slow
-def test_the_smallest_budget_has_room_for_addresses() -> None:
+def fragmented() -> CostedGraph:
+    """Ten ops of 1 s, which need 11 bytes at a time and, in their order, 12 with addresses."""
     sizes = (2, 6, 1, 4, 2, 1, 3, 2, 5, 5)
     last_reads = {1: "t0", 3: "t1", 6: "t2 t3", 7: "t4", 8: "t6 t7", 9: "t5 t8"}
-    problem = graph(
+    return graph(
         [op(f"op{i}", last_reads.get(i, ""), f"t{i}") for i in range(len(sizes))],
         [tensor(f"t{i}", size) for i, size in enumerate(sizes)],
     )
+
+
+@pytest.mark.slow
+def test_the_smallest_budget_has_room_for_addresses() -> None:
+    problem = fragmented()
     only_one = Budget(ram_bytes=5, paging=False, rematerialization=False)
     options = SolverOptions(order="given", time_limit_s=10.0)
     advice = solve_graph(problem, only_one, options)
@@ -506,13 +511,7 @@ def test_the_smallest_budget_has_room_for_addresses() -> None:
 
 
 def test_the_shortest_deadline_is_that_of_a_schedule_with_addresses() -> None:
-    """Ten ops of 1 s need 11 bytes at a time, and 12 with addresses."""
-    sizes = (2, 6, 1, 4, 2, 1, 3, 2, 5, 5)
-    last_reads = {1: "t0", 3: "t1", 6: "t2 t3", 7: "t4", 8: "t6 t7", 9: "t5 t8"}
-    problem = graph(
-        [op(f"op{i}", last_reads.get(i, ""), f"t{i}") for i in range(len(sizes))],
-        [tensor(f"t{i}", size) for i, size in enumerate(sizes)],
-    )
+    problem = fragmented()
     options = SolverOptions(order="given", time_limit_s=10.0)
     for ram_bytes, shortest_s in ((11, None), (12, 10.0)):
         budget = Budget(ram_bytes=ram_bytes, deadline_s=5.0, paging=False, rematerialization=False)

@@ -54,6 +54,7 @@ from tests.support.boards.processes import (
     started_as_by_a_shell,
     wait_until,
 )
+from tests.support.cluster import local_cluster
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     hard_problem,
@@ -1318,19 +1319,9 @@ def test_without_dask_the_package_to_install_is_named(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_scheduler_that_is_lost_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import LocalCluster
-
     monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", 10.0)
     with (
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=1,
-            processes=False,
-            host="127.0.0.1",
-            protocol="tcp",
-            dashboard_address=None,
-            memory_limit=None,
-        ) as cluster,
+        local_cluster(1) as cluster,
         cluster_pool(cluster.scheduler_address) as pool,
     ):
         assert pool.width() == 1
@@ -1345,23 +1336,13 @@ def test_a_scheduler_that_is_lost_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 def test_a_dask_cluster_gives_the_same_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from distributed import LocalCluster
-
     monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", 120.0)
     search_all_schedules(monkeypatch)  # the workers are threads of this process
     graph = training_chain(4)
     file = graph_file(tmp_path, graph)
     words = ("--graph", str(file), "--ram-budgets", "60%,100%", "--gap", "0")
     assert run(tmp_path, *words) == 0
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=2,
-        processes=False,
-        host="127.0.0.1",
-        protocol="tcp",
-        dashboard_address=None,
-        memory_limit=None,
-    ) as cluster:
+    with local_cluster(2) as cluster:
         address = cluster.scheduler_address
         assert run(tmp_path, *words, "--out", str(tmp_path / "far"), "--scheduler", address) == 0
     # What is found about the smallest budget depends on what else this computer does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -401,14 +402,20 @@ def test_a_connection_that_stays_lost_keeps_the_finished_blocks(
     assert mishaps.started == 4
 
 
-@pytest.mark.usefixtures("prebuilt")
-def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: Path) -> None:
-    def reboot(plan: int) -> None:
-        if plan == 1:
+def reboot_in(mishaps: Mishaps, number: int) -> Callable[[int], None]:
+    """What a poll does where the board reboots in the run of one plan."""
+
+    def poll(plan: int) -> None:
+        if plan == number:
             mishaps.boot_id = "another boot"
             raise BoardCommandFailed("bench: ended without an exit code")
 
-    mishaps.poll = reboot
+    return poll
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: Path) -> None:
+    mishaps.poll = reboot_in(mishaps, 1)
     found = profile(tmp_path)
     assert mishaps.started == 4
     assert found.by_spec[SMALL].cold.trials == 3
@@ -495,13 +502,8 @@ def test_void_windows_are_measured_again_and_counted(
 def test_the_meter_restarts_after_the_board_has_rebooted(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
 ) -> None:
-    def reboot(plan: int) -> None:
-        if plan == 1:
-            mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: ended without an exit code")
-
     meter = metered(monkeypatch, 0)
-    mishaps.poll = reboot
+    mishaps.poll = reboot_in(mishaps, 1)
     profile(tmp_path)
     assert meter.begun == mishaps.started == 4
 
@@ -512,11 +514,6 @@ def test_a_sensor_of_a_board_that_has_rebooted_is_found_again(
 ) -> None:
     """Linux numbers sensors at each boot: the old path may lead to another rail."""
 
-    def reboot(plan: int) -> None:
-        if plan == 1:
-            mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: ended without an exit code")
-
     record = MeterRecord(kind="stand-in", detail="a sensor of the board", sync="none")
     meters: list[StandInMeter] = []
 
@@ -526,7 +523,7 @@ def test_a_sensor_of_a_board_that_has_rebooted_is_found_again(
 
     monkeypatch.setattr("profiler.opening.meters.open_board_meter", found)
     monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
-    mishaps.poll = reboot
+    mishaps.poll = reboot_in(mishaps, 1)
     profile(tmp_path)
     assert [meter.begun for meter in meters] == [2, 2]
     assert all(meter.closed for meter in meters)
@@ -539,12 +536,7 @@ STORED = ProfileOptions(
 
 @pytest.mark.usefixtures("prebuilt")
 def test_bytes_written_by_a_failed_block_count(mishaps: Mishaps, tmp_path: Path) -> None:
-    def reboot(plan: int) -> None:
-        if plan == 0:
-            mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: ended without an exit code")
-
-    mishaps.poll = reboot
+    mishaps.poll = reboot_in(mishaps, 0)
     board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
     profile(tmp_path / "run", board, STORED, specs=(SMALL,))
     aborted, whole = harness_runs(tmp_path / "run")

@@ -155,7 +155,7 @@ def test_sittings_of_one_pause_are_left_out_together() -> None:
     """Two of eight, in one pause, found 2.0: only without both, an interval does not hold it."""
     before = [[1.0, 1.01] * 3 + [2.0, 2.01]]
     figures = [figure(2.0, interval=Interval(median=1.0, low=0.5, high=3.0))]
-    for times, narrow in ((range(8), 0), ((0, 0, 1, 1, 2, 2, 3, 3), 1), ([0] * 8, 0)):
+    for times, narrow in ((range(8), 0), ((0, 0, 1, 1, 2, 2, 3, 3), 1)):
         without = CheckedGroup.of(figures, before, times).without
         assert len(without) == (4 if narrow else 8)
         assert sum(interval.high < 2.0 for (interval,) in without) == narrow
