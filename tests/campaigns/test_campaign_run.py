@@ -101,9 +101,12 @@ def states(results: CampaignResults) -> set[str]:
 
 
 def times_of_writing(directory: Path) -> dict[Path, int]:
-    """When each file of the cells was written, in nanoseconds."""
-    files = (directory / "cells").rglob("*")
-    return {path: path.stat().st_mtime_ns for path in files if path.is_file()}
+    """When each file of the cells was written, in nanoseconds.
+
+    Hidden files are left out: a running campaign still writes them, and renames them at any moment.
+    """
+    files = (path for path in (directory / "cells").rglob("[!.]*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 # --- profiles: schedules are solved and not run ---------------------------------------------------
