@@ -249,10 +249,12 @@ def _operations(
     console: Console,
 ) -> CheckedGroup:
     """Measure operations by themselves again, as ``profile`` does."""
+    from functools import partial
+
     from profiler.run.run import ProgressEvent, profile_device
     from profiler.run.table import TrialTable
     from replay.costs.check import operation_figures
-    from replay.costs.refine import measured_build, require_same_board, require_same_kernels
+    from replay.costs.refine import require_same_board_and_kernels
 
     with console.progress("connecting") as progress:
 
@@ -260,9 +262,16 @@ def _operations(
             left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
             progress.show(event.activity, event.fraction, left)
 
-        found = profile_device(description, specs, None, measuring, trials.path, show)
-    require_same_board(profile, found.board, found.energy_source)
-    require_same_kernels(profile, measured_build(found))
+        require_board = partial(require_same_board_and_kernels, profile)
+        profile_device(
+            description,
+            specs,
+            None,
+            measuring,
+            trials.path,
+            show,
+            require_board=require_board,
+        )
     return operation_figures(profile, specs, TrialTable.of(trials.harness_runs()))
 
 

@@ -13,7 +13,7 @@ from devices.description import DeviceDescription
 from devices.errors import BoardCommandFailed, MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import DeviceProfile, ProfiledNetwork
+from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, ProfiledNetwork
 from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
 from profiler.meters.base import Meter
@@ -68,6 +68,10 @@ class ProgressEvent:
 
 OnProgress = Callable[[ProgressEvent], None]
 
+RequireBoard = Callable[[BoardIdentity, Build, EnergySource | None], None]
+"""Called with the prepared board, its build and its meter's energy source, None without a meter.
+Raises if they are not to be measured."""
+
 
 def choose_run_directory(
     places: Sequence[Path],
@@ -110,6 +114,7 @@ def profile_device(
     on_progress: OnProgress = lambda _event: None,
     networks: Sequence[ProfiledNetwork] = (),
     blocks: range | None = None,
+    require_board: RequireBoard = lambda _board, _build, _energy_source: None,
 ) -> DeviceProfile:
     """Measure what the operations of a training step cost on a board, and what its storage costs.
 
@@ -126,6 +131,7 @@ def profile_device(
         networks: Networks that the operations come from, as recorded in the profile.
         blocks: Blocks to measure in this call; None for all. The profile is made from these and the
             earlier ones. It is kept in ``run_directory`` if no later ones are left to another call.
+        require_board: Called before anything is measured or written; its exceptions are passed on.
 
     Returns:
         Time and energy of every distinct operation, and of paging to and from storage if that was
@@ -147,6 +153,7 @@ def profile_device(
             on_progress,
             networks,
             blocks or range(options.blocks),
+            require_board,
         )
 
 
@@ -159,6 +166,7 @@ def _profile(
     on_progress: OnProgress,
     networks: Sequence[ProfiledNetwork],
     blocks: range,
+    require_board: RequireBoard,
 ) -> DeviceProfile:
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
@@ -170,6 +178,10 @@ def _profile(
         open_board(decided, options.poll_interval_s, building) as board,
     ):
         board.prepare(building)
+        meter = meter_for(board)
+        require_board(
+            board.facts.identity, board.build, None if meter is None else meter.energy_source
+        )
         content = block_content(
             description, specs, step, options, arena_bytes=board.facts.available_bytes
         )
@@ -202,7 +214,6 @@ def _profile(
             )
         )
         table = TrialTable.of(directory.harness_runs())
-        meter = meter_for(board)
         record = None if meter is None else meter.record
         run = _Run(
             description=description,

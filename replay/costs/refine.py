@@ -266,6 +266,18 @@ def require_same_board(
         )
 
 
+def require_same_board_and_kernels(
+    profile: DeviceProfile, board: BoardIdentity, build: Build, energy_source: EnergySource | None
+) -> None:
+    """Check that a profile was measured on this board, with this kind of meter and these kernels.
+
+    Raises:
+        RequestRefused: as :func:`require_same_board` and :func:`require_same_kernels`.
+    """
+    require_same_board(profile, board, energy_source)
+    require_same_kernels(profile, build)
+
+
 def refine_profile(
     profile: DeviceProfile,
     steps: Sequence[MeasuredStep],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -345,6 +347,39 @@ def test_costs_of_one_block_are_not_held_against_intervals_that_they_do_not_have
     assert "2 operations were measured in one block" in said.err
     document = json.loads(said.out)
     assert (document["unchecked"], len(document["figures"])) == (2, 2)
+
+
+@pytest.mark.usefixtures("twice_watched")
+@pytest.mark.parametrize(
+    ("cpu", "kernels", "said"),
+    [
+        ("another", "0", "this board's is 'another': a profile holds costs of one board only"),
+        (None, "1", "is of kernels 0, the board's are 1 now"),
+    ],
+)
+def test_another_board_or_other_kernels_are_refused_before_anything_is_measured(
+    cpu: str | None,
+    kernels: str,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The stand-in for the board can be prepared, and measures nothing."""
+    profile = read_yaml(Path("measured.yaml"), DeviceProfile)
+    assert profile.build is not None
+
+    @contextmanager
+    def opened(*_: Any) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(
+            prepare=lambda _progress: None,
+            facts=SimpleNamespace(identity=profile.board.model_copy(update={"cpu": cpu})),
+            build=profile.build.model_copy(update={"kernels_sha256": kernels}),
+        )
+
+    monkeypatch.setattr("profiler.run.run.open_board", opened)
+    assert cli.main([*CHECK]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(Path("results/runs").glob("*/run.json"))
 
 
 @pytest.mark.usefixtures("twice_watched")
