@@ -8,7 +8,9 @@ operations were measured, until these are enough.
 Shapes that take long are left out, since many short operations say more in the same time.
 
 Every round is a run of its own in a directory of the sweep. A round is drawn from the seed and from
-the rounds before, so that an interrupted sweep goes on where it stopped.
+the rounds before, so that an interrupted sweep goes on where it stopped. All rounds are measured
+with the kernels of the first profile, and with its choice of matrix products: costs of different
+kernels are never mixed.
 """
 
 from __future__ import annotations
@@ -23,15 +25,16 @@ from pathlib import Path
 
 from devices.claims.claim import sole_user
 from devices.description import DeviceDescription
-from devices.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid, RequestRefused
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import DeviceProfile, GeneralSweep
+from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, GeneralSweep
 from devices.signatures.ranges import draw_attributes
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import operation_s
 from profiler.run.run import OnProgress, ProgressEvent, profile_device
 from profiler.run.trials import RunDirectory, next_run_directory
+from replay.costs.refine import measured_build, require_same_board_and_kernels
 from solver.costing.model import CostModel
 from solver.costing.terms import sort
 
@@ -152,6 +155,8 @@ class Sweep:
             ``first`` with the operations of all rounds.
 
         Raises:
+            RequestRefused: The board, its meter or its kernels are not those of ``first``, or a
+                round was measured with others.
             JoulewrightError: As for :func:`~profiler.run.run.profile_device`.
         """
         with sole_user(self.directory):
@@ -164,7 +169,7 @@ class Sweep:
                     break
                 directory = self.directory / f"round-{number:02d}"
                 directory.mkdir(exist_ok=True)
-                found = self._round(directory, specs, measured_s, on_progress)
+                found = self._round(directory, specs, first, measured_s, on_progress)
                 profile = _merged(profile, found, f"Shapes of {directory.name}: ")
                 measured_s += _measured_s(directory)
                 guessed_s += sum(map(self._guess_s, specs))
@@ -185,10 +190,27 @@ class Sweep:
         return profile.changed(general=sweep)
 
     def _round(
-        self, directory: Path, specs: Sequence[OpSpec], before_s: float, on_progress: OnProgress
+        self,
+        directory: Path,
+        specs: Sequence[OpSpec],
+        first: DeviceProfile,
+        before_s: float,
+        on_progress: OnProgress,
     ) -> DeviceProfile:
+        def require_same(
+            board: BoardIdentity, build: Build, energy_source: EnergySource | None
+        ) -> None:
+            try:
+                require_same_board_and_kernels(first, board, build, energy_source)
+            except RequestRefused as refusal:
+                raise RequestRefused(
+                    f"{directory}: cannot be a round of this sweep: {refusal.args[0]}",
+                    remedy=f"remove {self.directory} and profile the board again",
+                ) from None
+
         finished = RunDirectory(directory).profile()
         if finished is not None:
+            require_same(finished.board, measured_build(finished), finished.energy_source)
             return finished
         began_s = time.monotonic()
 
@@ -198,7 +220,10 @@ class Sweep:
             activity = f"{directory.name}, {len(specs)} shapes: {event.activity}"
             on_progress(ProgressEvent(activity, passed_s / self.limit_s, left_s))
 
-        return profile_device(self.description, specs, None, self.options, directory, show)
+        description = self.description.with_matmul(measured_build(first).matmul)
+        return profile_device(
+            description, specs, None, self.options, directory, show, require_board=require_same
+        )
 
     def _chosen(self, number: int, profile: DeviceProfile, time_s: float) -> list[OpSpec]:
         """Operations of a round: some of every sort, then those of which the model is least sure.
