@@ -158,6 +158,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     from devices.library import NoProfile, not_measured
     from devices.profile import ProfiledNetwork
     from profiler.opening.boards import alone_with
+    from replay.costs.refine import measured_build
     from replay.costs.request import Request
     from replay.costs.tune import best_file
     from replay.costs.tune import tune as tuned_in_rounds
@@ -179,6 +180,7 @@ def tune(options: TuneOptions, console: Console) -> int:
     graph, profile = subject.graph, subject.profile
     assert profile is not None, "a named network has its costs from a profile"
     assert graph.origin is not None, "and an origin"
+    measured_build(profile)  # a published profile has none, and no run can correct its costs
     origin = graph.origin
     budget = read_budget(
         options.budget, profile, replay(graph, keep_everything(graph)), console.say

@@ -106,6 +106,7 @@ class Watch:
 
         Arguments and errors are those of :func:`watch_step`.
         """
+        build = measured_build(profile)
         pages = can_page(description, profile)
         ways = ways_to_run(network, profile, pages, progress)
         if not ways:
@@ -137,8 +138,7 @@ class Watch:
         kept = None
         if directory is not None:
             asked = [f"{rounds} {first_seed}", *(way.words for way in ways)]
-            kept = KeptSittings.of(directory, network, profile.build, asked)
-        build = measured_build(profile)
+            kept = KeptSittings.of(directory, network, build, asked)
         return cls(description, network, build, ways, extent, kept, first_seed, counts_zeros)
 
     def costs(self, profile: DeviceProfile, progress: Progress) -> StepCosts:
@@ -337,7 +337,8 @@ def watch_step(
         Costs of the ops in their places of the step.
 
     Raises:
-        RequestRefused: the board has other kernels now, or pages in a way that replays do not.
+        RequestRefused: the profile does not say which kernels were measured, the board has others
+            now, or it pages in a way that replays do not.
         CostingError: the profile has no energies, so that no schedule can be found.
         MeasurementInvalid: no schedule fits, or too few sittings were undisturbed.
         ReplayFailed: a step failed on the board.

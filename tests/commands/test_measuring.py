@@ -23,6 +23,7 @@ from devices.errors import (
     MeasurementInvalid,
     TooFewTrials,
 )
+from devices.library import resolve_profile
 from devices.operation import OpSpec
 from devices.profile import Build, Cost, DeviceProfile, Interval, ProfiledNetwork, StepCosts
 from replay.costs.coverage import CheckedFigure, CheckedGroup
@@ -36,6 +37,7 @@ MIB = 1 << 20
 GRAPH, SCHEDULE = paged_chain()
 RELU, ADD = OpSpec.of("relu.forward", elements=64), OpSpec.of("add.forward", elements=64)
 PART, WHOLE = made_up_profile([RELU]), made_up_profile([RELU, ADD])
+BUILD = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
 
 
 # --- profile --------------------------------------------------------------------------------------
@@ -241,8 +243,7 @@ def watched(model: str) -> StepCosts:
 def twice_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A profile of which the steps of two networks were watched, in the current directory."""
     monkeypatch.chdir(tmp_path)
-    build = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
-    profile = WHOLE.changed(step_costs=[watched("one"), watched("two")], build=build)
+    profile = WHOLE.changed(step_costs=[watched("one"), watched("two")], build=BUILD)
     Path("measured.yaml").write_text(dump_yaml(profile))
 
 
@@ -366,14 +367,13 @@ def test_another_board_or_other_kernels_are_refused_before_anything_is_measured(
 ) -> None:
     """The stand-in for the board can be prepared, and measures nothing."""
     profile = read_yaml(Path("measured.yaml"), DeviceProfile)
-    assert profile.build is not None
 
     @contextmanager
     def opened(*_: Any) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(
             prepare=lambda _progress: None,
             facts=SimpleNamespace(identity=profile.board.model_copy(update={"cpu": cpu})),
-            build=profile.build.model_copy(update={"kernels_sha256": kernels}),
+            build=BUILD.model_copy(update={"kernels_sha256": kernels}),
         )
 
     monkeypatch.setattr("profiler.run.run.open_board", opened)
@@ -416,7 +416,7 @@ def test_measured_seconds_are_not_called_estimated(
 
 # --- tune -----------------------------------------------------------------------------------------
 
-WORDS = ("tune", "--device", "local", "--profile", "m4", "--model", "linear")
+WORDS = ("tune", "--device", "local", "--model", "linear")
 
 
 def a_round(number: int, power_w: float | None, source: str) -> Round:
@@ -427,15 +427,44 @@ def a_round(number: int, power_w: float | None, source: str) -> Round:
 
 
 @pytest.fixture
-def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def any_network(tmp_path: Path) -> tuple[str, ...]:
+    """Words for a profile from which any network has costs, as of measured kernels."""
+    file = tmp_path / "rates" / "local.yaml"
+    file.parent.mkdir()
+    profile = resolve_profile("m4", tmp_path)
+    file.write_text(dump_yaml(profile.changed(build=BUILD)))
+    return ("--profile", str(file), "--results", str(tmp_path / "results"))
+
+
+@pytest.fixture
+def tune(any_network: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command with these rounds."""
 
     def run(rounds: Sequence[Round], *words: str, unsolved: JoulewrightError | None = None) -> int:
         found = Tuned(tuple(rounds), unsolved is None, unsolved)
         monkeypatch.setattr("replay.costs.tune.tune", lambda *_: found)
-        return cli.main([*WORDS, "--results", str(tmp_path), *words])
+        return cli.main([*WORDS, *any_network, *words])
 
     return run
+
+
+@pytest.mark.parametrize("words", [(), ("--dry-run",)])
+def test_a_profile_of_no_kernels_is_refused_before_anything_is_solved(
+    words: Sequence[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A published one: its costs are not those of this project's kernels."""
+
+    def solve(*_: Any, **__: Any) -> None:
+        raise AssertionError("a schedule was searched")
+
+    monkeypatch.setattr("solver.solving.solving.solve_graph", solve)
+    published = ("--profile", "m4", "--results", str(tmp_path))
+    assert cli.main([*WORDS, *published, *words]) == 2
+    assert "profile 'm4' does not say which kernels were measured" in capsys.readouterr().err
+    assert not list(tmp_path.glob("**/*.*"))
 
 
 def test_joules_of_rounds_state_their_source(tune: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -482,12 +511,12 @@ def test_a_dry_tune_only_says_what_it_would_write(
     document = json.loads(capsys.readouterr().out)
     assert (document["watches"], document["rounds"]) == (True, 3)
     assert document["most_bytes_written_by_watched_steps"] == 64 * MIB
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("share_mib", [1, 64])
 def test_watching_before_the_rounds_writes_no_more_than_was_announced(
-    share_mib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    share_mib: int, any_network: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares: list[int] = []
 
@@ -496,6 +525,6 @@ def test_watching_before_the_rounds_writes_no_more_than_was_announced(
         raise InputError("it was watched")
 
     monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
-    words = ("--results", str(tmp_path), "--storage-budget-mib", str(share_mib))
-    assert cli.main([*WORDS, *words]) == 2
+    words = ("--storage-budget-mib", str(share_mib))
+    assert cli.main([*WORDS, *any_network, *words]) == 2
     assert shares == [share_mib * MIB]

@@ -171,6 +171,17 @@ def request(**changes: Any) -> Request:
     return replace(asked, **changes)
 
 
+def test_a_profile_of_no_kernels_is_refused_before_a_schedule_to_watch_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*_: object) -> None:
+        raise AssertionError("schedules were searched")
+
+    monkeypatch.setattr("replay.costs.watch.ways_to_run", search)
+    with pytest.raises(RequestRefused, match="does not say which kernels were measured"):
+        tune(request(), PROFILE, tmp_path / "tuned", lambda _: None, lambda _: None)
+
+
 def begun(directory: Path) -> Callable[[Request], Tuned]:
     """A directory in which rounds were begun; the function tunes there."""
     keep_request(directory, request())

@@ -26,6 +26,7 @@ from tests.support.onboard.replays import paged_chain
 
 GRAPH, SCHEDULE = paged_chain()
 NETWORK = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
+BUILD = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
 
 
 def way(schedule: Schedule) -> Way:
@@ -69,7 +70,7 @@ def test_a_write_budget_that_allows_no_sitting_is_named_before_the_board_is_reac
 ) -> None:
     monkeypatch.setattr("replay.costs.watch.ways_to_run", lambda *_: [way(SCHEDULE)] * 3)
     monkeypatch.setattr("replay.costs.ways.Way.written_bytes_a_step", lambda *_: 4096)
-    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)])
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)]).changed(build=BUILD)
     with pytest.raises(MeasurementInvalid, match="would write more than 100 B to storage; allow"):
         watch_step(describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=100)
 
@@ -85,8 +86,7 @@ def test_schedules_that_count_for_ops_have_enough_sittings(
     monkeypatch.setattr("replay.costs.watch.ways_to_run", lambda *_: [slow, slow])
     monkeypatch.setattr("replay.costs.watch.can_page", lambda *_: True)
     monkeypatch.setattr("replay.costs.watch.ways_that_page", lambda *_: [paging])
-    build = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)
-    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)]).changed(build=build)
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=64)]).changed(build=BUILD)
     watch = Watch.of(
         describe(), NETWORK, profile, lambda _: None, storage_budget_bytes=0, directory=None
     )
