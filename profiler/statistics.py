@@ -146,7 +146,7 @@ def later_variance(values: Sequence[float], times: Sequence[int]) -> float:
 
 
 def interval_after_one_sitting(
-    within: Interval, earlier: Sequence[tuple[Interval, int]]
+    within: Interval, earlier: Sequence[tuple[Interval, Sequence[int]]]
 ) -> Interval:
     """Median of a figure in one sitting, with the interval of one later sitting's value.
 
@@ -156,13 +156,15 @@ def interval_after_one_sitting(
     Args:
         within: The figure in its sitting, with the interval of :func:`median_interval`.
         earlier: Intervals by :func:`later_intervals` of figures with the same relative spread, each
-            with its number of sittings. The widest counts, and those that reach zero do not.
+            with the number of each of its sittings' time, as for that function. The widest counts,
+            and those that reach zero do not.
     """
     if within.low == 0:
         return within
     half, freedom = _half(within), None
-    for interval, sittings in earlier:
-        if interval.low > 0 and (one := _half(interval) / math.sqrt(1 + 1 / sittings)) > half:
+    for interval, times in earlier:
+        count = len(set(_numbered(times).tolist()))
+        if interval.low > 0 and (one := _half(interval) / math.sqrt(1 + 1 / count)) > half:
             half, freedom = one, interval.freedom
     factor = math.exp(min(_WIDEST, math.sqrt(2) * half))
     return Interval(

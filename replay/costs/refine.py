@@ -44,6 +44,7 @@ from profiler.run.assembly import FEWEST_TRIALS
 from profiler.statistics import interval_after_one_sitting, median_interval
 from replay.costs.context import power_factor
 from replay.costs.power import MeteredSteps, power_in_context, product
+from replay.costs.sittings import times_of
 from replay.reporting.timing import ScheduledActions
 from solver.costing.situation import BY_ITSELF, Situation
 
@@ -371,28 +372,35 @@ def _context_cost(
 
 def _between_sittings(
     profile: DeviceProfile, operation: OperationCost
-) -> list[tuple[Interval, int]]:
-    """Intervals of an operation's costs in sittings, with their number: in its places if known.
+) -> list[tuple[Interval, Sequence[int]]]:
+    """Intervals of an operation's costs in sittings, with their times: in its places if known.
 
     A cost in context took the place of those in places. Its interval has their spread if it states
     degrees of freedom; else it is that of one sitting, as in earlier releases.
     """
-    places = [place for place in profile.place.values() if place.key == operation.op]
-    if places:
-        return [(place.time_s, len(place.sittings_s)) for place in places]
+    in_places: list[tuple[Interval, Sequence[int]]] = []
+    for step in profile.step_costs:
+        times = times_of(step.sittings_of_ops)
+        in_places += [
+            (place.time_s, times[len(times) - len(place.sittings_s) :])
+            for place in step.places
+            if place.key == operation.op
+        ]
+    if in_places:
+        return in_places
     if operation.in_context is not None and operation.in_context.time_s.freedom is not None:
-        return [(operation.in_context.time_s, 1)]
+        return [(operation.in_context.time_s, range(1))]
     isolated = operation.isolated(profile.cost_basis)
-    return [(isolated.time_s, isolated.trials)]
+    return [(isolated.time_s, range(isolated.trials))]
 
 
-def _factors_of_sittings(profile: DeviceProfile) -> list[tuple[Interval, int]]:
-    """Intervals of the power factor of each watched step, with the number of its sittings."""
-    found = []
+def _factors_of_sittings(profile: DeviceProfile) -> list[tuple[Interval, Sequence[int]]]:
+    """Intervals of the power factor of each watched step, with the times of its sittings."""
+    found: list[tuple[Interval, Sequence[int]]] = []
     for step in profile.step_costs:
         if (factor := power_factor(step.sittings)) is not None:
             metered = [each for each in step.sittings if each.power_factor is not None]
-            found.append((factor, len(metered)))
+            found.append((factor, times_of(metered)))
     return found
 
 

@@ -218,9 +218,9 @@ def test_zeros_are_allowed(figures: list[list[float]]) -> None:
 
 def test_after_one_sitting_the_larger_deviation_counts_for_both() -> None:
     within = Interval(median=2.0, low=2.0 / 1.1, high=2.0 * 1.1)
-    narrow = (Interval(median=5.0, low=5.0 / 1.01, high=5.0 * 1.01, freedom=8), 9)
-    wide = (Interval(median=5.0, low=5.0 / 1.5, high=5.0 * 1.5, freedom=2), 3)
-    zero = (Interval(median=1.0, low=0.0, high=9.0), 3)
+    narrow = (Interval(median=5.0, low=5.0 / 1.01, high=5.0 * 1.01, freedom=8), range(9))
+    wide = (Interval(median=5.0, low=5.0 / 1.5, high=5.0 * 1.5, freedom=2), (0, 0, 1, 1, 2))
+    zero = (Interval(median=1.0, low=0.0, high=9.0), range(3))
     for earlier in ([], [narrow], [narrow, zero]):
         found = interval_after_one_sitting(within, earlier)
         assert math.log(found.high / 2.0) == pytest.approx(math.sqrt(2) * math.log(1.1))

@@ -366,6 +366,48 @@ def test_the_interval_of_a_refined_cost_holds_a_later_sitting(in_places: bool, t
     assert 0.9 <= np.mean(held) <= 0.99
 
 
+def half_width(interval: Interval) -> float:
+    return math.log(interval.high / interval.low) / 2
+
+
+def test_sittings_of_one_pause_say_as_much_as_one() -> None:
+    """Nine sittings in three pauses: the spread is that of a later value beside three others."""
+    pauses = [pause for pause in ("first", "second", "third") for _ in range(3)]
+    chance = np.random.default_rng(3)
+    factors = np.exp(0.05 * np.repeat(chance.standard_normal(3), 3))
+    factors *= np.exp(0.01 * chance.standard_normal(9))
+    sittings = tuple(
+        Sitting(
+            schedule="chain",
+            steps=10,
+            measured=PROVENANCE.measured,
+            pause=pause,
+            power_factor=factor,
+        )
+        for pause, factor in zip(pauses, factors.tolist(), strict=True)
+    )
+    (of_sittings,) = later_intervals([factors.tolist()], [[0, 0, 0, 1, 1, 1, 2, 2, 2]])
+    place = PlaceCost(
+        op="first",
+        key=RELU.key,
+        time_s=of_sittings.scaled(3e-3),
+        energy_j=None,
+        sittings_s=tuple((3e-3 * factors).tolist()),
+    )
+    costs = StepCosts(
+        network=ProfiledNetwork(model="chain", batch=1, optimizer="sgd"),
+        sittings=sittings,
+        correlation=0.0,
+        places=(place,),
+    )
+    before = made_up_profile([RELU], "measured").changed(step_costs=(costs,))
+    after, _ = refine_profile(before, STEPS, executions(), PROVENANCE)
+    found = cost_of(after, RELU).in_context
+    assert found is not None
+    one = half_width(of_sittings) / math.sqrt(1 + 1 / 3)
+    assert half_width(found.time_s) == pytest.approx(math.sqrt(2) * one)
+
+
 def test_a_later_sitting_may_draw_another_power() -> None:
     """Steps of one sitting have one power; sittings differ."""
     factors = (0.9, 1.0, 1.1, 1.0, 0.95, 1.05)
