@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from devices.documents.document import StrictModel
 from devices.profile import Interval
-from devices.quantities import Count, Fraction, Label, NonNegative, WholeNumber
+from devices.quantities import Count, Fraction, Label, Name, NonNegative, WholeNumber
 from profiler.statistics import later_intervals
 
 CLAIM = 0.95
@@ -62,9 +62,13 @@ class Coverage(StrictModel):
 
 
 class CheckedFigure(StrictModel):
-    """One cost: its interval in the profile, and what the check measured in each sitting."""
+    """One cost: its interval in the profile, and what the check measured in each sitting.
 
-    what: Label
+    ``what`` is the name of an op or the key of an operation, each of which may be as long as a
+    label, after words for its state.
+    """
+
+    what: Name
     kind: Label
     profile: Interval
     sittings_s: tuple[NonNegative, ...]

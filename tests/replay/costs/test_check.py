@@ -92,17 +92,23 @@ def test_figures_whose_window_was_void_in_one_block_stay_in_their_sittings() -> 
     assert coverage([group.of_kind("relu.forward")]) == coverage([group])
 
 
+def watched(model: str, time_s: float, op: str = "f") -> StepCosts:
+    place = PlaceCost(
+        op=op, key=RELU.key, time_s=Interval.exact(time_s), energy_j=None, sittings_s=(time_s,) * 3
+    )
+    network = ProfiledNetwork(model=model, batch=1, optimizer="sgd")
+    sitting = Sitting(schedule="unscheduled", steps=3, measured="2026-01-31T12:00:00+00:00")
+    return StepCosts(network=network, sittings=(sitting,) * 3, correlation=0.0, places=(place,))
+
+
+def test_an_op_may_have_the_longest_name_that_a_profile_allows() -> None:
+    costs = watched("one", 1.0, op="x" * 400)
+    (figure,) = place_figures(costs, costs).figures
+    assert figure.what.endswith("x" * 400)
+
+
 def test_a_step_is_held_against_its_own_earlier_watch() -> None:
     """And not against that of another network that has the same op."""
-
-    def watched(model: str, time_s: float) -> StepCosts:
-        key = OpSpec.of("relu.forward", elements=64).key
-        place = PlaceCost(
-            op="f", key=key, time_s=Interval.exact(time_s), energy_j=None, sittings_s=(time_s,) * 3
-        )
-        network = ProfiledNetwork(model=model, batch=1, optimizer="sgd")
-        sitting = Sitting(schedule="unscheduled", steps=3, measured="2026-01-31T12:00:00+00:00")
-        return StepCosts(network=network, sittings=(sitting,) * 3, correlation=0.0, places=(place,))
 
     (figure,) = place_figures(watched("one", 1.0), watched("one", 1.5)).figures
     assert (figure.profile.median, figure.sittings_s) == (1.0, (1.5,) * 3)
