@@ -148,7 +148,7 @@ def _add_options(parser: ArgumentParser) -> None:
 def tune(options: TuneOptions, console: Console) -> int:
     """Tune a schedule; the exit code is 0 also if the last round still changed something.
 
-    If a round after the first finds no schedule, it is that of the search.
+    If a search after a round finds no schedule, it is that of the search.
     """
     from dataclasses import replace
 
@@ -220,7 +220,7 @@ def tune(options: TuneOptions, console: Console) -> int:
 
         found = tuned_in_rounds(request, profile, directory, progress, show)
     console.document(_document(found, directory))
-    _summarise(console, found, options.rounds)
+    _summarise(console, found)
     console.result(
         f"\nschedule  {best_file(directory)}\nprofile   {found.rounds[-1].corrected_file}"
     )
@@ -245,9 +245,9 @@ def _announce(
     before = "the step is watched first, " if watches else ""
     rounds_page = pages and request.budget.paging
     console.say(
-        f"{request.description.name}: {before}{written_to_storage(written_bytes)}; then at most"
-        f" {request.rounds} rounds each run their schedule for about {2 * request.steps} steps"
-        + (", which write what it pages out" if rounds_page else "")
+        f"{request.description.name}: {before}{written_to_storage(written_bytes)}; then every"
+        f" round, at most up to round {request.rounds}, runs its schedule for about"
+        f" {2 * request.steps} steps" + (", which write what it pages out" if rounds_page else "")
     )
     if options.dry_run:
         console.document(
@@ -275,7 +275,7 @@ def _share(report: ReplayReport) -> str:
     return f"{100 * report.held_time:.0f} %"
 
 
-def _summarise(console: Console, found: Tuned, most: int) -> None:
+def _summarise(console: Console, found: Tuned) -> None:
     word = found.rounds[0].report.board_word
     rows = [["round", "predicted", word, "difference", "actions within their intervals", "energy"]]
     for done in found.rounds:
@@ -314,11 +314,13 @@ def _summarise(console: Console, found: Tuned, most: int) -> None:
         )
     elif found.unsolved is not None:
         console.say(
-            f"not settled: round {len(found.rounds) + 1} found no schedule: {found.unsolved}"
+            f"not settled: the search after round {len(found.rounds)} found no schedule:"
+            f" {found.unsolved}"
         )
     else:
         console.result(
-            f"not settled within {most} rounds; the same command with more --rounds goes on"
+            f"not settled after round {len(found.rounds)}; the same command with more --rounds goes"
+            " on"
         )
 
 

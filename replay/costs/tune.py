@@ -4,7 +4,8 @@ Each round solves with the costs that the rounds before it have measured, and ru
 run is watched; it is one more sitting of the ops in their places (:mod:`replay.costs.context`), in
 the context that counts: that of the schedule. The rounds end when the schedule of the round before
 is as good as the best under the corrected costs, within the interval of its energy, keeps the
-deadline under them, and its time was predicted within its interval. All rounds are kept::
+deadline under them, and its time was predicted within its interval. The last round that is allowed
+is judged so, too: by a search whose schedule is not run. All rounds are kept::
 
     request.json            what was asked; the rounds answer nothing else
     watching/               finished sittings of the step, until start.yaml is written
@@ -179,8 +180,9 @@ def tune(
 ) -> Tuned:
     """Solve and run in rounds; finished rounds in ``directory`` are taken from there.
 
-    The best schedule is written after each round. If no schedule is found after the first round,
-    the rounds end there.
+    The best schedule is written after each round. A search follows each round, the last one too,
+    and says whether it settled. If no schedule is found after the first round, the rounds end
+    there.
 
     Args:
         request: what to tune.
@@ -204,7 +206,7 @@ def tune(
         on_round(each)
     if rounds:
         _write_best(directory, rounds)
-    while len(rounds) < request.rounds:
+    while True:
         if rounds:
             profile = rounds[-1].corrected
         try:
@@ -215,11 +217,12 @@ def tune(
             return Tuned(tuple(rounds), converged=False, unsolved=error)
         if rounds and rounds[-1].is_as_good_as(graph, schedule):
             return Tuned(tuple(rounds), converged=True)
+        if len(rounds) >= request.rounds:
+            return Tuned(tuple(rounds), converged=False)
         number = len(rounds) + 1
         rounds.append(_round(request, profile, graph, schedule, directory, number, progress))
         _write_best(directory, rounds)
         on_round(rounds[-1])
-    return Tuned(tuple(rounds), converged=False)
 
 
 def _write_best(directory: Path, rounds: list[Round]) -> None:
@@ -313,7 +316,7 @@ def _solved(
     from solver.solving.solving import require_uninterrupted, solve_graph
 
     graph = cost_graph(request.step, profile).graph
-    progress(f"round {len(rounds) + 1}: solving")
+    progress(f"solving after round {len(rounds)}" if rounds else "round 1: solving")
 
     def find(within: Budget, seconds: float | None) -> Schedule:
         return solve_graph(

@@ -440,8 +440,13 @@ def any_network(tmp_path: Path) -> tuple[str, ...]:
 def tune(any_network: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Any:
     """Run the command with these rounds."""
 
-    def run(rounds: Sequence[Round], *words: str, unsolved: JoulewrightError | None = None) -> int:
-        found = Tuned(tuple(rounds), unsolved is None, unsolved)
+    def run(
+        rounds: Sequence[Round],
+        *words: str,
+        settled: bool = True,
+        unsolved: JoulewrightError | None = None,
+    ) -> int:
+        found = Tuned(tuple(rounds), settled and unsolved is None, unsolved)
         monkeypatch.setattr("replay.costs.tune.tune", lambda *_: found)
         return cli.main([*WORDS, *any_network, *words])
 
@@ -497,11 +502,21 @@ def test_rounds_that_end_without_a_schedule_are_shown(
     printed = capsys.readouterr()
     assert "1 (best)" in printed.out
     assert "best.json" in printed.out
-    assert "not settled: round 2 found no schedule: digits: infeasible; solve" in printed.err
+    words = "the search after round 1 found no schedule: digits: infeasible; solve"
+    assert f"not settled: {words}" in printed.err
     assert tune(rounds, "--json", unsolved=error) == ExitCode.INFEASIBLE
     document = json.loads(capsys.readouterr().out)
     assert (document["settled"], document["best"]) == (False, 1)
     assert document["unsolved"] == str(error)
+
+
+def test_rounds_that_did_not_settle_are_named_by_their_last(
+    tune: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune((a_round(1, 3.0, "measured"),), "--rounds", "1", settled=False) == 0
+    printed = capsys.readouterr()
+    assert "not settled after round 1; the same command with more --rounds goes on" in printed.out
+    assert "1 rounds" not in printed.out + printed.err
 
 
 def test_a_dry_tune_only_says_what_it_would_write(

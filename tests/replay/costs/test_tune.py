@@ -284,9 +284,32 @@ def test_a_call_that_asks_for_fewer_rounds_has_all_that_are_finished(
         each.run.directory: each.run for each in (finished(directory), finished(directory, 2, 1.0))
     }
     monkeypatch.setattr("replay.costs.tune.StoredRun.read", runs.__getitem__)
+    monkeypatch.setattr("replay.costs.tune._solved", lambda *_: (GRAPH, SCHEDULE))
     tuned = resume(request(rounds=1))
     assert [each.number for each in tuned.rounds] == [1, 2]
     assert tuned.best.number == 2
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_the_last_round_is_judged_by_a_search_of_which_nothing_is_run(
+    settles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a finished round says does not depend on how many rounds are allowed."""
+
+    def run(*_: object) -> Round:
+        raise AssertionError("another round was run")
+
+    directory = tmp_path / "tuned"
+    resume = begun(directory)
+    first = finished(directory)
+    cheaper = SCHEDULE.model_copy(update={"actions": keep_everything(GRAPH)})
+    found = (GRAPH, SCHEDULE if settles else cheaper)
+    monkeypatch.setattr("replay.costs.tune.StoredRun.read", lambda _: first.run)
+    monkeypatch.setattr("replay.costs.tune._solved", lambda *_: found)
+    monkeypatch.setattr("replay.costs.tune._round", run)
+    tuned = resume(request(rounds=1))
+    assert [each.number for each in tuned.rounds] == [1]
+    assert tuned.converged == settles
 
 
 def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
