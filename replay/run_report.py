@@ -85,7 +85,7 @@ def run_report(
         schedule: name of the schedule's file.
         replayed: the records of the run.
         expected: the prediction, from :func:`~replay.expectation.expected_step`.
-        training: what was run; its seed also seeds the bootstrap interval of unscheduled steps.
+        training: what was run.
         steps_per_day: for the wear of the storage.
 
     Returns:
@@ -114,7 +114,7 @@ def run_report(
             "trained_steps": len(replayed.timed.steps),
             "steps_before": training.steps_before or None,
             "losses": tuple(losses),
-            "unscheduled_s": median_interval(times_s, training.seed) if times_s else None,
+            "unscheduled_s": median_interval(times_s) if times_s else None,
             "activity_energies": energies,
             "limits": (*report.limits, *_limits(subject, replayed), *replayed.notes, *notes),
         }

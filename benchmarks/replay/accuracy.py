@@ -293,7 +293,7 @@ def _case(question: Question, known: Profiled, share: float, progress: Progress)
 
 def _step_s(replayed: Replayed) -> float:
     times_s = [step.time_s for step in replayed.timed.sound_steps]
-    return median_interval(times_s, _SEED).median
+    return median_interval(times_s).median
 
 
 def _percent(difference: float | None) -> str:

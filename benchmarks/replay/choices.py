@@ -27,7 +27,6 @@ from solver.problem.schedule import Budget, Schedule
 IN_PLACE = "in place"
 _COSTS = (IN_PLACE, "warm", "cold", "refined")
 _TUNING_ROUNDS = 4
-_SEED = 0
 
 _HEAD = (
     "network",
@@ -280,5 +279,5 @@ def _median(values: Iterator[float | None]) -> float:
 def _ratio(ratios: Sequence[float]) -> str:
     if set(ratios) == {1.0}:
         return "1"
-    interval = median_interval(ratios, _SEED)
+    interval = median_interval(ratios)
     return f"{interval.median:.3f} ({interval.low:.3f} to {interval.high:.3f})"

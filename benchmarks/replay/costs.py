@@ -22,7 +22,6 @@ from replay.runs import training_step_of
 from solver.costing.costing import cost_graph
 
 _LONG_S = 100e-6
-_SEED = 0
 
 _HEAD = (
     "costs",
@@ -107,8 +106,8 @@ def _bootstrapped(record: Record) -> DeviceProfile:
         energies = record.table.values(label, Trial.execution_energy_j)
         return cost.model_copy(
             update={
-                "time_s": median_interval(times, _SEED),
-                "energy_j": median_interval(energies, _SEED) if energies else cost.energy_j,
+                "time_s": median_interval(times),
+                "energy_j": median_interval(energies) if energies else cost.energy_j,
             }
         )
 

@@ -91,7 +91,7 @@ def read_comparison(printed: str, library: str) -> MatmulComparison:
     return MatmulComparison(
         library=library,
         rounds=len(rounds),
-        in_tree_s=median_interval(in_tree_s, 0),
-        cblas_s=median_interval(cblas_s, 0),
-        ratio=median_interval(ratios, 0),
+        in_tree_s=median_interval(in_tree_s),
+        cblas_s=median_interval(cblas_s),
+        ratio=median_interval(ratios),
     )

@@ -57,7 +57,6 @@ class RunResult:
     memory: Memory
     table: TrialTable
     blocks: int
-    seed: int
     energy_source: EnergySource | None
     meter: MeterRecord | None
     storage_place: str | None
@@ -221,7 +220,7 @@ def _additivity(
         return None
     return Additivity(
         model=step.name,
-        step_s=median_interval(steps, run.seed),
+        step_s=median_interval(steps),
         sum_warm_s=math.fsum(
             cost[op.spec.costed_as.key].warm.time_s.median for op in step.computes
         ),

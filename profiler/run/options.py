@@ -14,7 +14,7 @@ class ProfileOptions:
     Attributes:
         blocks: Number of blocks, each with one trial of every window.
         min_window_s: Least length of a window; longer where the meter needs more for its samples.
-        seed: Seed of the order of windows and of the bootstrap.
+        seed: Seed of the order of windows.
         storage: Whether storage is measured; if not, nothing is written to it.
         storage_budget_bytes: Most bytes that may be written to storage.
         overwrite_raw_flash: Allow overwriting a raw flash partition.

@@ -244,7 +244,6 @@ def _profile(
             memory=memory,
             table=table,
             blocks=blocks.stop,
-            seed=options.seed,
             energy_source=source,
             meter=record,
             storage_place=storage_place,

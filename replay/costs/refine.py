@@ -58,7 +58,6 @@ LIMIT_S = 60.0
 NARROW = 0.02
 """Half width of an interval over its median, below which no further steps are run."""
 
-_SEED = 0
 _SAME = 1e-6
 _SHOWN_HASH = 12
 _NOTE = "In context: "
@@ -95,7 +94,7 @@ class Executions:
 
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
         """Seconds of one execution of ``key``: median over the steps, with its interval."""
-        return median_interval(self.times_s(key, steps), _SEED)
+        return median_interval(self.times_s(key, steps))
 
 
 def measure_in_context(
@@ -355,7 +354,7 @@ def _context_cost(
     factors = MeteredSteps.of(executions.actions.plan, steps).power_factors(profile)
     in_steps = None
     if factors:
-        within = median_interval(factors, _SEED)
+        within = median_interval(factors)
         in_steps = interval_after_one_sitting(within, _factors_of_sittings(profile))
     power, power_w = power_in_context(profile, operation.isolated(profile.cost_basis), in_steps)
     return ContextCost(

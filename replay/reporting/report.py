@@ -34,8 +34,6 @@ from replay.reporting.diagnosis import Part, Source, diagnose
 from replay.reporting.timing import ScheduledActions, WatchedStep
 from replay.reporting.traffic import storage_use
 
-_SEED = 1
-
 # Least share of the steps that have an energy, where it counts as that of all steps.
 _MOST = 0.9
 
@@ -224,7 +222,7 @@ def _energy(totals: Sequence[tuple[float, float | None]]) -> Interval | None:
 
 
 def _median(values: Iterable[float]) -> Interval:
-    return median_interval(list(values), _SEED)
+    return median_interval(list(values))
 
 
 def _actions(

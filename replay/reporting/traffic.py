@@ -11,8 +11,6 @@ from devices.wear import wear
 from profiler.building.store_layout import StoreLayout, expected_written_bytes, store_layout
 from profiler.statistics import median_interval
 
-_SEED = 1
-
 
 def storage_use(
     storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
@@ -69,9 +67,7 @@ def storage_use(
         erased_blocks=StorageCount(predicted=blocks, measured=counters.erased_blocks / steps),
         scheduled_bytes=scheduled,
         safety_bytes=written - scheduled,
-        copies_s=median_interval(
-            [_copies_s(plan, step) for step in measured.steps if step.spans], _SEED
-        ),
+        copies_s=median_interval([_copies_s(plan, step) for step in measured.steps if step.spans]),
         wear=wear(
             storage,
             counters.bytes_out / steps,

@@ -24,15 +24,15 @@ def point(size_bytes: int, time_s: float, energy_j: float | None = None) -> Swee
 
 def test_a_median_of_no_values_is_refused() -> None:
     with pytest.raises(ValueError, match="a median needs at least one value"):
-        median_interval([], 0)
+        median_interval([])
 
 
 def test_equal_values_are_exact() -> None:
-    assert median_interval([2.0, 2.0, 2.0], 0) == Interval.exact(2.0)
+    assert median_interval([2.0, 2.0, 2.0]) == Interval.exact(2.0)
 
 
 def test_the_interval_of_five_values_is_their_range() -> None:
-    assert median_interval([5.0, 1.0, 4.0, 2.0, 3.0], 0) == Interval(median=3.0, low=1.0, high=5.0)
+    assert median_interval([5.0, 1.0, 4.0, 2.0, 3.0]) == Interval(median=3.0, low=1.0, high=5.0)
 
 
 # --- fits ---------------------------------------------------------------------------------------

@@ -34,40 +34,26 @@ MIB = 1 << 20
 # --- confidence -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_interval_covers_the_true_median_as_often_as_stated() -> None:
-    """Five skewed values, as on a machine with interruptions.
-
-    The smallest and the largest enclose the median in 1 - 2 / 2⁵ = 94 % of cases.
-    """
-    random = np.random.default_rng(7)
-    covered = 0
-    for seed in range(400):
-        interval = median_interval(list(random.lognormal(0.0, 0.5, size=5)), seed)
-        covered += interval.low <= 1.0 <= interval.high
-    assert 0.90 <= covered / 400 <= 0.98
-
-
 def test_more_blocks_give_a_narrower_interval() -> None:
     random = np.random.default_rng(1)
     values = list(random.lognormal(0.0, 0.2, size=60))
-    few, many = median_interval(values[:6], 0), median_interval(values, 0)
+    few, many = median_interval(values[:6]), median_interval(values)
     assert many.high - many.low < few.high - few.low
 
 
-@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9), st.integers(0, 5))
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9))
 @settings(max_examples=25, derandomize=True)
-@example([1.0, 640.0119542127753], 0)
-def test_an_interval_is_within_the_range_of_values_and_reproducible(
-    values: list[float], seed: int
+@example([1.0, 640.0119542127753])
+def test_an_interval_is_within_the_range_of_values_and_does_not_depend_on_their_order(
+    values: list[float],
 ) -> None:
-    interval = median_interval(values, seed)
+    interval = median_interval(values)
     assert min(values) <= interval.low <= interval.median <= interval.high <= max(values)
-    assert interval == median_interval(values, seed)
+    assert interval == median_interval(values[::-1])
 
 
 def test_one_block_gives_a_figure_without_an_interval() -> None:
-    assert median_interval([3.0], 0) == Interval.exact(3.0)
+    assert median_interval([3.0]) == Interval.exact(3.0)
 
 
 # --- storage ----------------------------------------------------------------------------------
