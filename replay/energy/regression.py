@@ -20,9 +20,9 @@ columns of length one, is above 30 (Belsley, Kuh and Welsch 1980, *Regression di
 3.2), the two activities that the weakest direction plays off against each other are merged. They
 have one mean power, and their energy is given together. The same happens to an activity so short
 that errors of the size of the residuals leave its power unknown by more than half of the mean
-power: it is merged with the one that its error is compensated by. Both rules look at the design and
-at the size of the residuals, never at the power of an activity, so that they do not choose among
-results.
+power, or that few blocks of steps have it, such as a wait in a single step: it is merged with the
+one that its error is compensated by. These rules look at the design and at the size of the
+residuals, never at the power of an activity, so that they do not choose among results.
 
 **Intervals.** Readings that follow one another have errors in common, and so have the readings of a
 step. Each of some tens of blocks of consecutive steps is left out in turn (the cluster jackknife,
@@ -45,6 +45,8 @@ from replay.energy.design import Products, Spans, products
 WORST_CONDITION = 30.0
 
 FEWEST_BLOCKS = 8
+"""Fewest blocks of steps, and fewest that have an activity: leaving out one of them must leave
+enough to tell the activity's power."""
 
 _MOST_UNKNOWN = 0.5
 """Largest half width of a power's interval, as a share of the mean power of all readings."""
@@ -166,6 +168,7 @@ def _groups(given: Products, count: int) -> tuple[NDArray[np.float64], float]:
     powers, rows = given.powers.sum(axis=0)[:count], int(given.rows.sum())
     mean_w = float(np.sqrt(given.squares.sum() / rows))
     groups = np.eye(count)[np.diag(columns) > 0]
+    has_weight = np.diagonal(given.columns, axis1=1, axis2=2)[:, :count] > 0
     while True:
         own = groups @ columns @ groups.T
         length = np.sqrt(np.diag(own))
@@ -178,17 +181,29 @@ def _groups(given: Products, count: int) -> tuple[NDArray[np.float64], float]:
             weakest = vectors[:, 0]
             one, other = int(np.argmax(weakest)), int(np.argmin(weakest))
         else:
-            right = groups @ powers
-            squares = given.squares.sum() - right @ np.linalg.solve(own, right)
-            spread_w = np.sqrt(max(float(squares), 0.0) / max(1, rows - len(groups)))
             inverse = np.linalg.inv(scaled)
-            halves_w = _HALF * spread_w * np.sqrt(np.diag(inverse)) / length
-            other = int(np.argmax(halves_w))
-            if halves_w[other] <= _MOST_UNKNOWN * mean_w:
-                return groups, condition
+            blocks = np.count_nonzero(groups @ has_weight.T, axis=1)
+            other = int(np.argmin(blocks))
+            if blocks[other] >= FEWEST_BLOCKS:
+                right = groups @ powers
+                squares = given.squares.sum() - right @ np.linalg.solve(own, right)
+                spread_w = np.sqrt(max(float(squares), 0.0) / max(1, rows - len(groups)))
+                halves_w = _HALF * spread_w * np.sqrt(np.diag(inverse)) / length
+                other = int(np.argmax(halves_w))
+                if halves_w[other] <= _MOST_UNKNOWN * mean_w:
+                    return groups, condition
             one = int(np.argmin(inverse[other] / np.sqrt(np.diag(inverse))))
         groups[one] += groups[other]
         groups = np.delete(groups, other, axis=0)
+
+
+def _solved(matrix: NDArray[np.float64], vector: NDArray[np.float64]) -> NDArray[np.float64]:
+    try:
+        return np.asarray(np.linalg.solve(matrix, vector))
+    except np.linalg.LinAlgError as error:
+        raise NotSeparable(
+            "all that tells two activities apart is in one block of steps: raise --steps"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -219,7 +234,7 @@ class _Fit:
     def of(cls, given: Products, prior_s: float, at_s: float) -> _Fit:
         count = given.columns.shape[1] // 2
         total, right = given.columns.sum(axis=0), given.powers.sum(axis=0)
-        powers_w = np.linalg.solve(total[:count, :count], right[:count])
+        powers_w = _solved(total[:count, :count], right[:count])
         spread = given.squares.sum() - powers_w @ right[:count]
         freedom = max(1, int(given.rows.sum()) - count)
         prior = max(spread, 0.0) / freedom / prior_s**2 if prior_s else 0.0
@@ -248,10 +263,10 @@ class _Fit:
         """Powers and shift from the sums over some blocks."""
         matrix, vector = matrix.copy(), vector.copy()
         if not self.prior:
-            return np.append(np.linalg.solve(matrix[:-1, :-1], vector[:-1]), 0.0)
+            return np.append(_solved(matrix[:-1, :-1], vector[:-1]), 0.0)
         matrix[-1, -1] += self.prior
         vector[-1] -= self.prior * self.at_s
-        return np.asarray(np.linalg.solve(matrix, vector))
+        return _solved(matrix, vector)
 
     @property
     def prior_error(self) -> NDArray[np.float64]:
@@ -262,7 +277,7 @@ class _Fit:
         matrix[-1, -1] += self.prior
         unit = np.zeros(len(matrix))
         unit[-1] = self.prior * self.prior_s
-        return np.asarray(np.linalg.solve(matrix, unit)[:-1])
+        return _solved(matrix, unit)[:-1]
 
 
 def _separated(

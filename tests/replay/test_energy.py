@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from benchmarks.activity_energies import METERS, Board, outcomes, separated, streamed
+from benchmarks.activity_energies import METERS, OUTSIDE_W, Board, outcomes, separated, streamed
 from commands.console import Console
 from commands.run.summary import summarise
 from devices.plan import ExecutionPlan
@@ -16,7 +16,7 @@ from devices.profile import Interval
 from devices.replay import ActivityEnergies, ActivityEnergy, MeasuredStep, ReplayReport
 from profiler.boards.plan_data import NO_DATA
 from profiler.meters.readings import Readings, Response
-from replay.energy.activities import stacked, usable_readings
+from replay.energy.activities import Tile, stacked, usable_readings
 from replay.energy.regression import NotSeparable, separate
 from replay.expectation import expected_step
 from replay.reporting.figures import remade_report
@@ -58,6 +58,59 @@ def test_activities_that_always_share_a_reading_are_given_together() -> None:
     true_j = sum(map(board.energy_j, together.activities))
     assert together.energy_j == pytest.approx(true_j, abs=1.5 * together.half_j)
     assert found.condition <= 30
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_an_activity_of_a_single_step_is_given_with_another(meter: str) -> None:
+    """Without the block of that step, nothing is known of its power."""
+    random = np.random.default_rng(3)
+    made, spent_j = Board((("convolution", 0.05), ("update", 0.05)), TWO, 60).run(random)
+    steps = [list(tiles) for tiles in made]
+    update = steps[30].pop()
+    middle_s = (update.start_s + update.end_s) / 2
+    steps[30] += [Tile("update", update.start_s, middle_s), Tile("wait", middle_s, update.end_s)]
+    found = METERS[meter](spent_j, steps[0][0].start_s, steps[-1][-1].end_s, random)
+    assert found.response is not None
+    groups = separate(found, found.response, stacked(steps, range(60), found.response)).groups
+    (waited,) = (group for group in groups if "wait" in group.activities)
+    assert len(waited.activities) == 2
+    assert OUTSIDE_W < waited.power_w < 1.01 * TWO["update"]
+    for group in groups:
+        if group != waited:
+            true_w = TWO.get(group.activities[0], OUTSIDE_W)
+            assert group.power_w == pytest.approx(true_w, rel=0.05)
+            assert group.half_w < 0.1
+
+
+@pytest.mark.parametrize("meter", METERS)
+def test_time_between_two_steps_only_has_no_power_of_its_own(meter: str) -> None:
+    """Other steps were disturbed, so that no others follow one another."""
+    random = np.random.default_rng(2)
+    made, spent_j = Board((("update", 0.2),), TWO, 40).run(random)
+    found = METERS[meter](spent_j, made[0][0].start_s, made[-1][-1].end_s, random)
+    numbers = [*range(0, 40, 2), 39]
+    assert found.response is not None
+    spans = stacked([made[number] for number in numbers], numbers, found.response)
+    (both,) = separate(found, found.response, spans).groups
+    assert set(both.activities) == {"update", "outside"}
+    assert both.power_w == pytest.approx(1.5, rel=0.05)
+    assert both.half_w < 0.1
+
+
+def test_activities_that_one_block_alone_tells_apart_are_not_separable() -> None:
+    """In all other steps, each of them has half of every reading, to the last bit."""
+    half_s = 2.0**-10
+    steps = []
+    for number in range(64):
+        halves = ["one", "other"] * 8 if number != 20 else ["one", "one", "other", "other"] * 4
+        edges_s = 1.0 + half_s * (16 * number + np.arange(17))
+        steps.append([Tile(*each) for each in zip(halves, edges_s[:-1], edges_s[1:], strict=True)])
+    times_s = 1.0 + 2 * half_s * np.arange(1, 8 * 64)
+    power_w = 2.0 + 0.01 * np.random.default_rng(0).normal(size=len(times_s))
+    response = Response(2 * half_s)
+    found = Readings(0, times_s, power_w, np.ones(len(times_s), dtype=bool), response)
+    with pytest.raises(NotSeparable, match="in one block of steps: raise --steps"):
+        separate(found, response, stacked(steps, range(64), response))
 
 
 def test_a_step_that_is_shorter_than_a_reading_has_one_power() -> None:
