@@ -108,12 +108,15 @@ class EnergyCounter:
         if len(self.times_ns) < 2:
             return Void("the meter took fewer than two samples")
         lengths_s, response = np.diff(self.times_ns) / _NS_PER_S, _exact(self.response)
+        sound = lengths_s <= MAX_GAP_PERIODS * self.period_s
+        # A gap is no reading, and must not make all of them seem to remember as much.
+        counted_s = np.where(sound, lengths_s, self.period_s)
         return Readings(
             origin_ns=int(self.times_ns[0]),
             times_s=(self.times_ns[1:] - self.times_ns[0]) / _NS_PER_S - lengths_s / 2,
             power_w=self._rises_j(slice(None)) / lengths_s,
-            sound=lengths_s <= MAX_GAP_PERIODS * self.period_s,
-            response=response and response.between(lengths_s),
+            sound=sound,
+            response=response and response.between(counted_s),
         )
 
     def _may_have_wrapped(self, window: slice) -> bool:

@@ -400,6 +400,18 @@ def test_a_counter_that_stands_still_counts_nothing_from_before_the_window() -> 
     assert isinstance(trace.steady_energy_j(0, 5 * MS), Void)
 
 
+def test_a_gap_of_a_counter_does_not_lengthen_what_its_other_readings_remember() -> None:
+    times_ns = np.arange(1000, dtype=np.int64) * MS
+    times_ns[500:] += 300 * MS
+    trace = EnergyCounter(times_ns, times_ns * 2e-9, 1e3, 1e-3, Response(1e-3, held_s=1e-3))
+    readings = trace.readings()
+    assert not isinstance(readings, Void)
+    assert readings.response is not None
+    assert list(np.flatnonzero(~readings.sound)) == [499]
+    assert readings.response.width_s == pytest.approx(2e-3)
+    assert readings.response.oldest_s == pytest.approx(1.5e-3)
+
+
 @pytest.mark.parametrize("guard_s", [0.0, 0.03])
 def test_an_instruments_readings_from_before_a_window_are_left_out(guard_s: float) -> None:
     response = Response.low_pass(20.0)
