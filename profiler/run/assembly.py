@@ -27,7 +27,7 @@ from devices.profile import (
 )
 from profiler.boards.base import BoardFacts
 from profiler.meters.nominal import is_instrument
-from profiler.run.storage_costs import storage_costs
+from profiler.run.storage_costs import energy_notes, storage_costs
 from profiler.run.table import TrialTable
 from profiler.run.trials import Trial
 from profiler.script.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow
@@ -265,6 +265,8 @@ def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
             " would have exceeded the write budget; measure again with a larger"
             " --storage-budget-mib."
         )
+    if storage is not None and run.energy_source is not None:
+        yield from energy_notes(storage, run.content, run.table)
     if run.step is not None and not run.content.step_windows:
         yield (
             f"A whole step of {run.step.name} with every tensor in memory does not fit into the"

@@ -101,12 +101,17 @@ def _trial(
     reasons = [*hindrances, *_disturbances(trial)]
     if is_measured and isinstance(window, OpWindow | StepWindow):
         reasons.extend(_preemption(trial))
-    # The time of a transfer that is too short for the meter is still valid.
-    if isinstance(reading, Void) and not isinstance(window, TransferWindow):
-        reasons.append(reading.reason)
+    energy_void = None
+    if isinstance(reading, Void):
+        # The time of a transfer that is too short for the meter is still valid.
+        if isinstance(window, TransferWindow):
+            energy_void = reading.reason
+        else:
+            reasons.append(reading.reason)
     return trial.model_copy(
         update={
             "energy_j": None if isinstance(reading, Void) else reading,
+            "energy_void": energy_void,
             "void": "; ".join(reasons) or None,
         }
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 from devices.description import Storage
-from devices.profile import StorageCosts, SweepPoint
+from devices.profile import AffinePageCost, StorageCosts, SweepPoint
 from profiler.run.storage_fit import fit_page_cost
 from profiler.run.table import TrialTable
 from profiler.script.transfers import TransferMethod
@@ -45,6 +48,24 @@ def storage_costs(
         erase=None if block_bytes is None else fit_page_cost(erases, block_bytes),
         handover_s=handover_s if storage.dma else None,
     )
+
+
+def energy_notes(costs: StorageCosts, content: BlockContent, table: TrialTable) -> Iterator[str]:
+    """A sentence for each method whose transfers have too few energies for a fit of joules."""
+    for method in sorted(_methods(content)):
+        fit: AffinePageCost | None = getattr(costs, method)
+        if fit is None or fit.per_page_j is not None:
+            continue
+        reasons = Counter(
+            trial.energy_void
+            for window in content.transfers
+            if window.method == method
+            for trial in table.valid(window.label).values()
+            if trial.energy_void is not None
+        )
+        most = reasons.most_common(1)
+        why = most[0][0] if most else "fewer than two sizes have an energy above idle"
+        yield f"No joules of {method} transfers: {why}."
 
 
 def _methods(content: BlockContent) -> set[TransferMethod]:

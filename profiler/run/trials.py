@@ -46,8 +46,8 @@ class Trial(StrictModel):
 
     ``energy_j`` is all that the meter saw from ``start_ns`` to ``tail_end_ns``; absent without a
     meter or where the meter has too few samples. ``void`` is the reason why the trial must not be
-    used. ``temperature_mc``, ``throttled`` and ``cooling`` are as the board reported them at the
-    end of the window.
+    used, ``energy_void`` the reason why only its energy is unknown. ``temperature_mc``,
+    ``throttled`` and ``cooling`` are as the board reported them at the end of the window.
     """
 
     window: str
@@ -63,6 +63,7 @@ class Trial(StrictModel):
     cooling: int | None = None
     tries: Count = 1
     energy_j: float | None = None
+    energy_void: str | None = None
     void: str | None = None
 
     @property

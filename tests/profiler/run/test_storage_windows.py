@@ -22,9 +22,10 @@ from devices.documents.document import dump_yaml
 from devices.errors import RequestRefused
 from devices.profile import AffinePageCost, StorageCosts
 from devices.wear import wear
+from profiler.meters.base import Void
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
-from profiler.run.storage_costs import storage_costs
+from profiler.run.storage_costs import energy_notes, storage_costs
 from profiler.run.table import TrialTable
 from profiler.run.trials import HarnessRun, HarnessRunHeader, Trial
 from profiler.script.transfers import (
@@ -37,6 +38,8 @@ from profiler.script.transfers import (
 from profiler.script.windows import BlockContent
 from profiler.script.writer import Memory, Settings, write_plan
 from tests.support.boards.measuring import SMALL, describe
+from tests.support.boards.windows import SteadyMeter
+from tests.support.boards.windows import trial as made_trial
 
 MIB = 1 << 20
 
@@ -386,6 +389,27 @@ def test_the_life_of_storage_follows_from_its_costs_as_from_its_description(
 def test_flash_without_valid_erases_has_no_costs() -> None:
     assert costs(nand(), without="erase") is None
     assert costs(nand(), power_w=None) is not None
+
+
+@pytest.mark.parametrize("metered", [0, 1, 2])
+def test_why_transfers_have_no_energies_is_noted(metered: int) -> None:
+    """A meter covers some of the sizes; the times of all are valid."""
+    windows = plan_transfers(Scratch.of(CARD, 256 * MIB), blocks=3, memory_bytes=MIB)
+    writes = [window for window in windows if window.method == "write"]
+    trials = []
+    for window in windows:
+        covers = window.method == "read" or window in writes[:metered]
+        reading = 1.0 if covers else Void("the instrument's range was exceeded")
+        trials.append(made_trial(window, SteadyMeter(reading), executions=1))
+    assert all(trial.void is None for trial in trials)
+    header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
+    table = TrialTable.of([HarnessRun(header=header, trials=tuple(trials))])
+    content = BlockContent((), 0, windows)
+    found = storage_costs(CARD, "offset=0", content, table)
+    assert found is not None
+    assert (found.write.per_page_j is None) == (metered < 2)
+    notes = ["No joules of write transfers: the instrument's range was exceeded."]
+    assert list(energy_notes(found, content, table)) == (notes if metered < 2 else [])
 
 
 # --- costs for the solver ---------------------------------------------------------------------
