@@ -23,13 +23,21 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from devices.operation import OpSpec
-from devices.profile import Cost, DeviceProfile, Interval, StepCosts, StorageCosts
+from devices.profile import (
+    AffinePageCost,
+    ComputeRates,
+    Cost,
+    DeviceProfile,
+    Interval,
+    StepCosts,
+    StorageCosts,
+)
 
 Quantity: TypeAlias = Literal["time_s", "energy_j"]
 
@@ -95,7 +103,8 @@ class Difference:
     """One figure of both profiles.
 
     ``what`` is an operation's key with its cache state (or "in context"), an op with its network,
-    or a transfer with its size. The intervals are in seconds or joules, as ``quantity`` states.
+    a transfer with its size, or a part of a law: a FLOP, a transfer's fixed part, a byte of it. The
+    intervals are in seconds or joules, as ``quantity`` states.
     ``published`` says which of the two are published: without an interval, these are exact.
     """
 
@@ -248,6 +257,8 @@ def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
         figures.append(
             Difference("idle for 1 s", "energy_j", first.idle_power_w, second.idle_power_w)
         )
+    if first.rates is not None and second.rates is not None:
+        figures += _of_cost("a FLOP", _of_flop(first.rates), _of_flop(second.rates))
     figures += _of_steps(first.step_costs, second.step_costs)
     if first.storage is not None and second.storage is not None:
         figures += _of_storage(first.storage, second.storage)
@@ -317,6 +328,18 @@ def _of_cost(what: str, one: Cost, other: Cost) -> Iterator[Difference]:
         yield Difference(what, "energy_j", one.energy_j, other.energy_j)
 
 
+def _of_flop(rates: ComputeRates) -> Cost:
+    return _exact(1 / rates.flop_per_s, 1 / rates.flop_per_j)
+
+
+def _exact(time_s: float, energy_j: float | None) -> Cost:
+    return Cost(
+        time_s=Interval.exact(time_s),
+        energy_j=None if energy_j is None else Interval.exact(energy_j),
+        trials=1,
+    )
+
+
 def _of_steps(first: Sequence[StepCosts], second: Sequence[StepCosts]) -> Iterator[Difference]:
     """Times of ops in their places. Their joules are these times × the power of all steps."""
     for step in first:
@@ -331,19 +354,53 @@ def _of_steps(first: Sequence[StepCosts], second: Sequence[StepCosts]) -> Iterat
 
 
 def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:
+    """Transfers of the sizes that both profiles have; parts of the laws if neither has any."""
     for name in ("read", "write", "erase"):
         first, second = getattr(one, name), getattr(other, name)
         if first is None or second is None:
             continue
-        sizes = {point.bytes: point for point in second.sweep}
-        for point in first.sweep:
-            match = sizes.get(point.bytes)
-            if match is None:
-                continue
-            what = f"{name} of {point.bytes} bytes"
-            yield Difference(what, "time_s", point.time_s, match.time_s)
-            if point.energy_j is not None and match.energy_j is not None:
-                yield Difference(what, "energy_j", point.energy_j, match.energy_j)
+        units_bytes = [
+            (name == "erase" and each.erase_block_bytes) or each.page_bytes for each in (one, other)
+        ]
+        laws = [_Law(*each) for each in zip((first, second), units_bytes, strict=True)]
+        sizes = {point.bytes for point in (*first.sweep, *second.sweep)}
+        if not sizes:
+            yield from _of_cost(f"{name}, fixed part", *(law.fixed for law in laws))
+            yield from _of_cost(f"{name}, per byte", *(law.per_byte for law in laws))
+        costs, others = (law.transfers(sizes) for law in laws)
+        for size_bytes, cost in costs.items():
+            if size_bytes in others:
+                yield from _of_cost(f"{name} of {size_bytes} bytes", cost, others[size_bytes])
+
+
+@dataclass(frozen=True)
+class _Law:
+    """Costs of transfers in units of pages or erase blocks."""
+
+    law: AffinePageCost
+    unit_bytes: int
+
+    @property
+    def fixed(self) -> Cost:
+        return _exact(self.law.fixed_s, self.law.fixed_j)
+
+    @property
+    def per_byte(self) -> Cost:
+        law, unit_bytes = self.law, self.unit_bytes
+        each_j = None if law.per_page_j is None else law.per_page_j / unit_bytes
+        return _exact(law.per_page_s / unit_bytes, each_j)
+
+    def transfers(self, sizes: Iterable[int]) -> dict[int, Cost]:
+        """Costs of the measured sizes, or of ``sizes`` by the law if none was measured."""
+        if self.law.sweep:
+            return {
+                point.bytes: Cost(time_s=point.time_s, energy_j=point.energy_j, trials=1)
+                for point in self.law.sweep
+            }
+        return {
+            size_bytes: _exact(*self.law.alone(math.ceil(size_bytes / self.unit_bytes)))
+            for size_bytes in sorted(sizes)
+        }
 
 
 def _circumstances(first: DeviceProfile, second: DeviceProfile) -> Iterator[tuple[str, str, str]]:

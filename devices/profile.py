@@ -288,6 +288,13 @@ class AffinePageCost(StrictModel):
     in_steps: Interval | None = None
     growth_in_steps: NonNegative = 0.0
 
+    def alone(self, pages: int) -> tuple[float, float | None]:
+        """Seconds and joules (None if unknown) of a transfer by itself."""
+        time_s = self.fixed_s + self.per_page_s * pages
+        if self.fixed_j is None or self.per_page_j is None:
+            return time_s, None
+        return time_s, self.fixed_j + self.per_page_j * pages
+
     def factor(self, alone_s: float) -> float:
         """Factor, within a training step, of a transfer that takes ``alone_s`` by itself."""
         return 1.0 if self.in_steps is None else self.in_steps.median * self.growth(alone_s)
@@ -371,17 +378,17 @@ class StorageCosts(StrictModel):
 
     def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
         """Seconds and joules (None if unknown) of paging a tensor in, within a training step."""
-        return _within_step(self.read, _affine(self.read, self.pages(size_bytes)))
+        return _within_step(self.read, self.read.alone(self.pages(size_bytes)))
 
     def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
         """Seconds and joules (None if unknown) of paging a tensor out, within a training step.
 
         Erasing is included.
         """
-        time_s, energy_j = _affine(self.write, self.pages(size_bytes))
+        time_s, energy_j = self.write.alone(self.pages(size_bytes))
         if self.erase is not None and self.erase_block_bytes is not None:
             blocks = self.erased_blocks(size_bytes)
-            erase_s, erase_j = _affine(self.erase, 1)
+            erase_s, erase_j = self.erase.alone(1)
             time_s += blocks * erase_s
             energy_j = None if energy_j is None or erase_j is None else energy_j + blocks * erase_j
         return _within_step(self.write, (time_s, energy_j))
@@ -393,13 +400,6 @@ def _within_step(
     time_s, energy_j = alone
     factor = law.factor(time_s)
     return factor * time_s, None if energy_j is None else factor * energy_j
-
-
-def _affine(cost: AffinePageCost, pages: int) -> tuple[float, float | None]:
-    time_s = cost.fixed_s + cost.per_page_s * pages
-    if cost.fixed_j is None or cost.per_page_j is None:
-        return time_s, None
-    return time_s, cost.fixed_j + cost.per_page_j * pages
 
 
 class ComputeRates(StrictModel):

@@ -14,7 +14,15 @@ import pytest
 from numpy.typing import NDArray
 
 from devices.comparison import FALSE_DISCOVERY_RATE, Difference, ProfileComparison, compare
-from devices.profile import BoardIdentity, Cost, DeviceProfile, Interval, OperationCost
+from devices.library import resolve_profile
+from devices.profile import (
+    BoardIdentity,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    SweepPoint,
+)
 from profiler.statistics import later_intervals
 from tests.references.record_trials import FOLDER
 
@@ -203,6 +211,36 @@ def test_published_figures_are_exact() -> None:
     assert [figure.ratio for figure in compared.differences] == [pytest.approx(1.001)]
     assert compared.least_ratio(compared.differences[0]) == pytest.approx(1.001)
     assert compared.unknown == 0
+
+
+def test_published_rates_and_laws_of_storage_are_compared() -> None:
+    m4, a72 = resolve_profile("m4"), resolve_profile("a72")
+    compared = compare(m4, a72)
+    ratios = {(each.what, each.quantity): each.ratio for each in compared.differences}
+    assert m4.rates is not None
+    assert a72.rates is not None
+    assert m4.storage is not None
+    assert a72.storage is not None
+    assert ratios["a FLOP", "time_s"] == pytest.approx(m4.rates.flop_per_s / a72.rates.flop_per_s)
+    assert ratios["a FLOP", "energy_j"] == pytest.approx(m4.rates.flop_per_j / a72.rates.flop_per_j)
+    for part in ("read, fixed part", "read, per byte", "write, fixed part", "write, per byte"):
+        assert {quantity for what, quantity in ratios if what == part} == {"time_s", "energy_j"}
+    laws = (a72.storage.write.per_page_s, m4.storage.write.per_page_s)
+    assert ratios["write, per byte", "time_s"] == pytest.approx(laws[0] / laws[1])
+    assert compare(m4, m4).differences == ()
+
+
+def test_a_law_without_measured_sizes_is_compared_at_those_of_the_other_profile() -> None:
+    m4 = resolve_profile("m4")
+    assert m4.storage is not None
+    time_s = Interval(median=4e-4, low=3.9e-4, high=4.1e-4)
+    points = tuple(SweepPoint(bytes=size, time_s=time_s) for size in (500, 1000))
+    read = m4.storage.read.model_copy(update={"sweep": points})
+    swept = m4.changed(storage=m4.storage.model_copy(update={"read": read}))
+    figures = {each.what: each for each in compare(m4, swept).figures if "read" in each.what}
+    assert set(figures) == {"read of 500 bytes", "read of 1000 bytes"}
+    assert figures["read of 1000 bytes"].first.median == m4.storage.read_cost(1000)[0]
+    assert figures["read of 1000 bytes"].second == time_s
 
 
 def test_nothing_in_common_is_no_difference() -> None:
