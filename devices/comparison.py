@@ -70,8 +70,7 @@ class _Spread:
         from scipy.special import stdtrit
 
         freedom = interval.freedom or _UNSTATED_FREEDOM
-        half = math.log(interval.high / interval.low) / 2
-        return cls(half / float(stdtrit(freedom, 0.975)), freedom)
+        return cls(interval.half_log / float(stdtrit(freedom, 0.975)), freedom)
 
     def and_of(self, other: _Spread) -> _Spread:
         """The spread of a difference."""
@@ -121,6 +120,11 @@ class Difference:
             return math.inf if self.second.median else 1.0
         return self.second.median / self.first.median
 
+    @property
+    def _change(self) -> float:
+        """Logarithm of the ratio of positive medians, also of one too large or too small."""
+        return math.log(self.second.median) - math.log(self.first.median)
+
     @cached_property
     def spread(self) -> _Spread | None:
         """Spread of the ratio's logarithm; None if an interval reaches zero."""
@@ -157,15 +161,15 @@ class Difference:
             return 0.0 if all(self.published) else _APART_BY_CHANCE
         from scipy.special import stdtr
 
-        deviation = abs(math.log(self.ratio)) / self.spread.scale
+        deviation = abs(self._change) / self.spread.scale
         return 2 * float(stdtr(self.spread.freedom, -deviation))
 
     def least_ratio(self, level: float) -> float:
         """Ratio nearest to 1 in the interval that misses with probability ``level``."""
         if self.spread is None or self.spread.scale == 0:
             return self.ratio if self.p_value < level else 1.0
-        change = math.log(self.ratio)
-        return math.exp(math.copysign(max(0.0, abs(change) - self.spread.reach(level)), change))
+        least = max(0.0, abs(self._change) - self.spread.reach(level))
+        return math.exp(math.copysign(min(_WIDEST, least), self._change))
 
 
 @dataclass(frozen=True)
@@ -312,8 +316,7 @@ def _widened(within: Interval, between: Interval) -> Interval:
     """
     if between.is_exact or min(within.low, between.low) == 0:
         return Interval.exact(within.median)
-    halves = [math.log(each.high / each.low) / 2 for each in (within, between)]
-    half = min(_WIDEST, math.hypot(*halves))
+    half = min(_WIDEST, math.hypot(within.half_log, between.half_log))
     return Interval(
         median=within.median,
         low=within.median * math.exp(-half),

@@ -66,6 +66,12 @@ class Interval(StrictModel):
         """A figure without an interval."""
         return cls(median=value, low=value, high=value)
 
+    @property
+    def half_log(self) -> float:
+        """Half of a positive interval on the logarithmic scale."""
+        # The ratio of the ends may be too large for a number.
+        return (math.log(self.high) - math.log(self.low)) / 2
+
     def scaled(self, factor: float) -> Interval:
         """Median and ends multiplied by ``factor``."""
         return Interval(

@@ -199,10 +199,10 @@ def interval_after_one_sitting(
     """
     if within.low == 0:
         return within
-    half, freedom = _half(within), None
+    half, freedom = within.half_log, None
     for interval, times in earlier:
         count = len(set(_numbered(times).tolist()))
-        if interval.low > 0 and (one := _half(interval) / math.sqrt(1 + 1 / count)) > half:
+        if interval.low > 0 and (one := interval.half_log / math.sqrt(1 + 1 / count)) > half:
             half, freedom = one, interval.freedom
     factor = math.exp(min(_WIDEST, math.sqrt(2) * half))
     return Interval(
@@ -211,11 +211,6 @@ def interval_after_one_sitting(
         high=within.median * factor,
         freedom=freedom,
     )
-
-
-def _half(interval: Interval) -> float:
-    """Half width of a positive interval on the logarithmic scale."""
-    return math.log(interval.high / interval.low) / 2
 
 
 @dataclass(frozen=True)

@@ -243,6 +243,27 @@ def test_a_law_without_measured_sizes_is_compared_at_those_of_the_other_profile(
     assert figures["read of 1000 bytes"].second == time_s
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "differ"),
+    [
+        (Interval(median=1.0, low=1e-320, high=1e18), Interval.exact(1.0), False),
+        (Interval(median=1.0, low=1e-320, high=1e18), Interval.exact(1e18), False),
+        (Interval.exact(1e-320), Interval(median=1e18, low=9e17, high=1e18), True),
+        (Interval(median=1e18, low=9e17, high=1e18), Interval.exact(1e-320), True),
+    ],
+)
+def test_ratios_that_are_too_large_for_a_number_are_compared(
+    first: Interval, second: Interval, differ: bool
+) -> None:
+    found = Difference("relu.forward elements=1", "time_s", first, second)
+    compared = ProfileComparison((found,), (), (), ())
+    assert bool(compared.differences) == differ
+    assert found.is_known
+    least_ratio = compared.least_ratio(found)
+    assert 0 < least_ratio < float("inf")
+    assert (least_ratio == 1.0) == (not differ)
+
+
 def test_nothing_in_common_is_no_difference() -> None:
     empty = ProfileComparison((), (), (), ())
     assert empty.differences == ()
