@@ -116,11 +116,14 @@ def _status(console: Console) -> int:
 def _down(options: Down, console: Console) -> int:
     from profiler.lab import kept_boards, take_down
 
-    names = options.names or [board.name for board in kept_boards()]
+    kept = [board.name for board in kept_boards()]
+    names = options.names or kept
+    for name in names:  # before any board is stopped
+        if name not in kept:
+            _require_known(name)
     was_alive = take_down(names)
     for name in names:
         if name not in was_alive:
-            _require_known(name)
             console.result(f"{name} was not running")
         elif was_alive[name]:
             console.result(f"{name} is stopped")

@@ -17,13 +17,14 @@ import pytest
 
 import cli
 from devices.description import DeviceDescription, SerialTransport, load_description
-from devices.documents.document import DocumentError
+from devices.documents.document import DocumentError, dump_json, write_atomically
 from devices.errors import BoardUnreachable, BuildFailed
 from devices.firmware import EmulatedCard, Throttle
 from devices.program import COMMAND
 from profiler.building.programs import program_path, require_programs
 from profiler.lab import RunningBoard, bring_up, kept_boards, start, take_down
 from profiler.lab.directories import boards_directory
+from profiler.lab.kept import Record
 from profiler.lab.process import Launch, Process
 from profiler.lab.qemu import Guest
 from profiler.lab.wiring import card_wiring
@@ -426,6 +427,28 @@ def test_down_suggests_a_name_for_a_typo(capsys: pytest.CaptureFixture[str]) -> 
     assert "did you mean emulated-m4f?" in capsys.readouterr().err
     assert run("lab", "down", M4F) == 0
     assert "emulated-m4f was not running" in capsys.readouterr().out
+
+
+def test_down_with_a_wrong_name_stops_no_board(capsys: pytest.CaptureFixture[str]) -> None:
+    board = subprocess.Popen(["sleep", "600"])
+    try:
+        process = Process.of(board.pid)
+        record = Record(
+            name=M4F,
+            pid=process.pid,
+            start_ticks=process.start_ticks,
+            boot_id=process.boot_id,
+            guest="",
+            port=1,
+        )
+        write_atomically(record.directory / "board.json", dump_json(record))
+        assert run("lab", "down", M4F, "nosuch") == 2
+        assert "no device 'nosuch'" in capsys.readouterr().err
+        assert board.poll() is None
+        assert [kept.name for kept in kept_boards()] == [M4F]
+    finally:
+        board.kill()
+        board.wait()
 
 
 # --- required programs ----------------------------------------------------------------------------
