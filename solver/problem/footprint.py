@@ -7,22 +7,28 @@ from collections.abc import Mapping
 from solver.options import Coverage
 from solver.problem.graph import CostedGraph, Op
 
+_SUM = "gradient.accumulate"
+"""Kind of the ops that add two gradients of one tensor."""
+
 
 def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
     """Names of the tensors that do not count against the budget.
 
     With ``activations``, as in POET, these are the parameters, their gradients (gradients that an
-    update reads) and the optimizer state.
+    update reads, and those of which such a gradient is the sum) and the optimizer state.
     """
     if covers == "all":
         return frozenset()
-    read_by_updates = {name for op in graph.ops if op.phase == "update" for name in op.reads}
+    of_parameters = {name for op in graph.ops if op.phase == "update" for name in op.reads}
     written_by_updates = {name for op in graph.ops if op.phase == "update" for name in op.writes}
+    for op in reversed(graph.ops):
+        if op.kind == _SUM and not of_parameters.isdisjoint(op.writes):
+            of_parameters.update(op.reads)
     return frozenset(
         tensor.name
         for tensor in graph.tensors
         if tensor.kind in {"parameter", "optimizer_state"}
-        or (tensor.kind == "gradient" and tensor.name in read_by_updates)
+        or (tensor.kind == "gradient" and tensor.name in of_parameters)
         or tensor.name in written_by_updates
     )
 

@@ -192,6 +192,32 @@ def test_budget_counts_only_the_tensors_that_it_covers(
     verify(_STEP_OF_ALL_KINDS, schedule, Budget(ram_bytes=max(bytes_during), covers=covers))
 
 
+def test_partial_gradients_of_parameters_are_no_activations() -> None:
+    """The parameter's gradient is the sum of two; that of an activation is one, too."""
+    accumulate = "gradient.accumulate"
+    step = graph(
+        [
+            op("first", "x w", "dw1 da1", phase="backward"),
+            op("second", "x w", "dw2 da2", phase="backward"),
+            op("sum", "dw1 dw2", "dw", kind=accumulate, phase="backward", in_place={"dw": "dw1"}),
+            op("other_sum", "da1 da2", "da", kind=accumulate, phase="backward"),
+            op("last", "da", "db", phase="backward"),
+            op("update", "w dw", "w1", phase="update", in_place={"w1": "w"}),
+        ],
+        [
+            tensor("x", 1, kind="input", home="ram"),
+            tensor("w", 100, kind="parameter", home="ram"),
+            *(tensor(name, 1000, kind="gradient") for name in ("dw1", "dw2", "dw")),
+            *(tensor(name, 4, kind="gradient") for name in ("da1", "da2", "da", "db")),
+            tensor("w1", 100, kind="parameter", persist="ram"),
+        ],
+    )
+    moments = replay(step, keep_everything(step), "activations").moments
+    computing = [m.bytes_during for m in moments if isinstance(m.action, Compute)]
+    assert computing == [5, 9, 8, 12, 8, 0]
+    assert least_ram_bytes(step, "activations") == (12, "other_sum")
+
+
 # --- wrong schedules ------------------------------------------------------------------------------
 
 

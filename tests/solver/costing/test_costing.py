@@ -31,7 +31,9 @@ from devices.signatures.workspaces import KERNEL_BUILDS
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.step import StepOp
+from solver.constructed import keep_everything
 from solver.costing.costing import CostingError, cost_graph
+from solver.referee.referee import replay
 from tests.support.graphs.profiles import in_context
 
 POWER_W = 2.5
@@ -454,3 +456,15 @@ def test_every_published_profile_costs_every_kind_of_network(name: str) -> None:
     for model in ("linear", "resnet8", "transformer"):
         graph = cost_graph(build_model(model), load_published(name)).graph
         assert sum(op.energy_j for op in graph.ops) > 0
+
+
+def test_gradients_of_parameters_in_parts_of_a_batch_are_no_activations() -> None:
+    """They are forty times as large as the activations here, which halve with the batch."""
+    board = load_published("m4")
+
+    def peak_bytes(parts: int) -> int:
+        step = build_model("vgg16_cifar", 4, accumulate=parts)
+        graph = cost_graph(step, board).graph
+        return replay(graph, keep_everything(graph), "activations").peak_bytes
+
+    assert peak_bytes(2) < 0.6 * peak_bytes(1)

@@ -22,6 +22,7 @@ def op(
     reads: str,
     writes: str,
     *,
+    kind: str = "test",
     time_s: float = 1.0,
     energy_j: float = 1.0,
     workspace_bytes: int = 0,
@@ -32,7 +33,7 @@ def op(
     """An op; ``reads`` and ``writes`` are tensor names separated by spaces."""
     return Op(
         name=name,
-        kind="test",
+        kind=kind,
         phase=phase,
         reads=tuple(reads.split()),
         writes=tuple(writes.split()),
