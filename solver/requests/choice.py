@@ -62,8 +62,9 @@ def cheapest(
 
     Returns:
         The chosen step with its schedule, and the schedules of all that were solved. Without any
-        schedule, the choice is the first one. An engine that fails ends the search among further
-        ways; a note in all schedules says so.
+        schedule, the choice is the first way for which it is open whether there is one, else that
+        of the smallest RAM budget. An engine that fails ends the search among further ways; a note
+        in all schedules says so.
 
     Raises:
         EngineUnavailable: The engine could not be started.
@@ -126,15 +127,20 @@ def _after_whole(subjects: Sequence[SolveSubject]) -> int:
     return whole[::-1].index(True) if True in whole else 0
 
 
-def _rank(schedule: Schedule) -> tuple[bool, float, int]:
+def _rank(schedule: Schedule) -> tuple[float, ...]:
     """Less is better: energy, and bytes written to storage if the energies are equal.
 
-    Schedules with addresses come first: those of an interrupted search may have none.
+    Schedules with addresses come first: those of an interrupted search may have none. Without
+    actions, those come first of which it is open whether there are any; then less is the RAM that
+    would be enough, and the RAM that is needed at least.
     """
-    if schedule.energy_j is None:
-        return True, inf, 0
-    has_none, written_bytes = schedule.arena_bytes is None, schedule.bytes_written_to_storage
-    return has_none, float(f"{schedule.energy_j:.9g}"), written_bytes or 0
+    if schedule.energy_j is not None:
+        has_none, written_bytes = schedule.arena_bytes is None, schedule.bytes_written_to_storage
+        return has_none, float(f"{schedule.energy_j:.9g}"), written_bytes or 0
+    if schedule.status == "no_solution":
+        return (2,)
+    enough_bytes, needed_bytes = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
+    return 3, inf if enough_bytes is None else enough_bytes, needed_bytes or 0
 
 
 def bound_of_all_j(

@@ -197,10 +197,13 @@ def _longest_needed(problem: Problem) -> str:
 
 
 def _layers(graph: CostedGraph) -> tuple[str, str]:
-    """In which layers the step was solved, and which others may need less RAM."""
-    if graph.origin is None:
+    """In which way the step was solved, and which other layers may need less RAM."""
+    origin = graph.origin
+    if origin is None:
         return "", ""
-    slices = graph.origin.slices
-    if slices is None:
-        return " of whole layers", "; layers in slices may need less (--slices)"
-    return " in these slices", "; smaller slices may need less (--slices)"
+    besides = ["codecs"] if origin.codecs else []
+    besides += [f"the batch in {origin.accumulate} parts"] if origin.accumulate else []
+    rest = f" with {' and '.join(besides)}" if besides else ""
+    if origin.slices is None:
+        return f" of whole layers{rest}", "; layers in slices may need less (--slices)"
+    return f" in these slices{rest}", "; smaller slices may need less (--slices)"

@@ -24,6 +24,7 @@ from solver.requests.choice import cheapest
 from solver.requests.foreseen import foreseen_slices
 from solver.requests.slicing import with_slices
 from solver.requests.subjects import SolveSubject
+from solver.requests.summary import summary
 from solver.solving.solving import solve_graph
 from tests.support.graphs.profiles import made_up_profile
 
@@ -69,6 +70,39 @@ def test_of_two_ways_of_equal_energy_the_one_that_writes_less_is_chosen(
     assert chosen is ways[sizes.index(4)]
     dear = updated_in_storage(4, 1.1)
     assert cheapest((updated_in_storage(8), dear), Budget(ram_bytes=100), QUICK)[0] is not dear
+
+
+def test_without_a_schedule_the_smallest_ram_budget_is_that_of_the_best_way() -> None:
+    """The input gradient of a pool reads its input, or with codecs the places of its maxima."""
+    board = load_published("m4")
+    steps = [build_model("vgg16_cifar", codecs=codecs) for codecs in (False, True)]
+    ways = [SolveSubject(cost_graph(step, board).graph, board, step=step) for step in steps]
+    chosen, schedule, found = cheapest(ways, Budget(ram_bytes=100, covers="activations"), QUICK)
+    needed = [each.smallest_ram_bytes or 0 for each in found]
+    assert needed[1] < needed[0]
+    assert (chosen, schedule) == (ways[1], found[1])
+    kept = replay(chosen.graph, keep_everything(chosen.graph))
+    said = [part for part in summary(schedule, kept, chosen.graph) if isinstance(part, str)]
+    smallest = f"the smallest feasible RAM budget of whole layers with codecs is {needed[1]} bytes"
+    assert any(part.startswith(smallest) for part in said)
+
+
+def test_nothing_is_called_infeasible_while_it_is_open_for_one_of_the_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def solved(graph: CostedGraph, budget: Budget, *_: object, **__: object) -> Schedule:
+        schedule = solve_graph(graph, budget, QUICK)
+        if graph is not ways[1].graph:
+            return schedule
+        return schedule.model_copy(
+            update={"status": "no_solution", "smallest_ram_bytes": None, "ended_by": "time_limit"}
+        )
+
+    monkeypatch.setattr("solver.requests.choice.solve_graph", solved)
+    ways = [updated_in_storage(size_bytes) for size_bytes in (8, 16, 4)]
+    chosen, schedule, found = cheapest(ways, Budget(ram_bytes=1), QUICK)
+    assert [each.status for each in found] == ["infeasible", "no_solution", "infeasible"]
+    assert (chosen, schedule) == (ways[1], found[1])
 
 
 STEP = build_model("resnet8", parameters_in="storage")
