@@ -22,8 +22,13 @@ def assess(
 ) -> Schedule:
     """Call :func:`~solver.robustness.robustness.assess_robustness` and show its progress.
 
-    What it chooses is left if the board's ``ram`` has no room for it and the records of it.
+    It chooses among schedules for which the board's ``ram`` has room, with the records of them.
     """
+
+    def can_run(found: Schedule) -> bool:
+        use = None if ram is None else ram.use(found)
+        return use is None or use.fits
+
     console.say(
         f"assessing the schedule with {len(draws.energy_j)} draws, for at most"
         f" {draws_limit_s(options):g} s; Ctrl-C ends it earlier"
@@ -37,12 +42,7 @@ def assess(
                 passing=True,
             )
 
-        chosen = assess_robustness(schedule, draws, options, robust, show)
-    use = None if ram is None else ram.use(chosen)
-    if use is None or use.fits:
-        return chosen
-    console.say(f"the schedule that is best over the draws cannot run: {use}")
-    return schedule
+        return assess_robustness(schedule, draws, options, robust, show, can_run)
 
 
 def summarise_robustness(console: Console, schedule: Schedule) -> None:

@@ -51,6 +51,7 @@ def assess(
     pool: Pool,
     time_limit_s: float,
     on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
+    can_run: Callable[[Schedule], bool] = lambda _schedule: True,
 ) -> Assessment:
     """Assess a schedule over drawn costs, and search for better ones.
 
@@ -62,6 +63,8 @@ def assess(
         pool: Where the searches run.
         time_limit_s: Limit on wall time; Ctrl-C ends the search, too.
         on_progress: Called with the state of the search.
+        can_run: Whether a schedule that was found can run; others are not chosen, and not compared
+            with. ``schedule`` can.
 
     Returns:
         The assessment, by the searches that did not fail.
@@ -74,7 +77,8 @@ def assess(
     searches: _DrawSearches | None = None
     try:
         with stops_put_off():
-            searches = _DrawSearches(DrawSearch(schedule, draws, options, time_limit_s), pool)
+            search = DrawSearch(schedule, draws, options, time_limit_s, can_run)
+            searches = _DrawSearches(search, pool)
         searches.run(started, time_limit_s, on_progress)
     except KeyboardInterrupt:
         if searches is None:
@@ -154,6 +158,7 @@ def assess_robustness(
     options: SolverOptions,
     robust: bool,
     on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
+    can_run: Callable[[Schedule], bool] = lambda _schedule: True,
 ) -> Schedule:
     """Assess a schedule over drawn costs and choose between least energy and best on average.
 
@@ -163,6 +168,7 @@ def assess_robustness(
         options: Options that the schedule was searched with; one process is used for each thread.
         robust: Whether to return the schedule that is best on average, if one is known.
         on_progress: Called with the state of the search.
+        can_run: Whether a schedule that was found can run, as in :func:`assess`.
 
     Returns:
         The chosen schedule with its ``robustness``. It may be better than ``schedule``. A note says
@@ -174,7 +180,7 @@ def assess_robustness(
     """
     with local_pool(options.threads) as pool:
         limit_s = draws_limit_s(options)
-        found = assess(schedule, draws, DRAWS_SEED, options, pool, limit_s, on_progress)
+        found = assess(schedule, draws, DRAWS_SEED, options, pool, limit_s, on_progress, can_run)
     robustness, chosen = found.robustness, found.least_energy
     if robust and found.best_on_average is not None:
         chosen = found.best_on_average

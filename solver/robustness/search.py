@@ -19,6 +19,7 @@ time is searched first: a draw in which it is late is not searched.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -101,14 +102,21 @@ class DrawSearch:
     """Chooses the next search and records results.
 
     ``least`` is the row in ``evaluation`` of the schedule of least energy at the stated costs;
-    ``solved`` is the number of draws searched; ``shortest_s`` is the least time for a search.
+    ``solved`` is the number of draws searched; ``shortest_s`` is the least time for a search. Of a
+    found schedule that ``can_run`` refuses, only the bound counts.
     """
 
     def __init__(
-        self, schedule: Schedule, draws: CostDraws, options: SolverOptions, time_limit_s: float
+        self,
+        schedule: Schedule,
+        draws: CostDraws,
+        options: SolverOptions,
+        time_limit_s: float,
+        can_run: Callable[[Schedule], bool] = lambda _schedule: True,
     ) -> None:
         self.schedule = schedule
         self.draws = draws
+        self._can_run = can_run
         self._time_limit_s = time_limit_s
         self.shortest_s = checks_s(draws.items.graph, schedule.budget.covers)
         self._options = replace(options, threads=1, gap=max(_GAP, options.gap))
@@ -215,7 +223,7 @@ class DrawSearch:
         """Record the result of a search."""
         evaluation = self.evaluation
         undecided, best = int(self._undecided().sum()), evaluation.best_known_j
-        row = evaluation.add(found) if found.actions else None
+        row = evaluation.add(found) if found.actions and self._is_runnable(found) else None
         if row is not None:
             self._take_if_least(row)
         bound_j = self._bound_j(found)
@@ -235,6 +243,11 @@ class DrawSearch:
     def drop(self) -> None:
         """Record that a search has failed."""
         self._fruitless += 1
+
+    def _is_runnable(self, found: Schedule) -> bool:
+        """Whether the board can run a schedule that was found, be it late at the stated costs."""
+        budget = found.budget.model_copy(update={"deadline_s": None})
+        return self._can_run(found.model_copy(update={"budget": budget}))
 
     def _bound_j(self, found: Schedule) -> float:
         """Bound for all schedules that the bound of the assessed schedule covers; 0 if unknown."""

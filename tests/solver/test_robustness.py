@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import cli
 from commands.console import Console
+from commands.solve.robustness import assess as assess_on_screen
 from commands.solve.robustness import summarise_robustness
 from devices.errors import EngineFailed
 from devices.profile import AffinePageCost, Interval, StorageCosts, SweepPoint
@@ -50,6 +51,7 @@ from solver.robustness.draws import CostDraws, Items, NoDrawsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess, assess_robustness
 from solver.robustness.search import DrawSearch
+from solver.solving.shared_ram import RamUse
 from solver.solving.solving import solve_graph
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import actions, graph, op, tensor
@@ -223,6 +225,43 @@ def test_better_schedule_found_for_a_draw_is_taken() -> None:
     assert found.least_energy.energy_j is not None
     assert poor.energy_j is not None
     assert found.least_energy.energy_j < poor.energy_j
+
+
+class RamWithoutRecomputation:
+    """A board whose RAM has no room for the records of schedules that recompute."""
+
+    largest_arena_bytes = BUDGET.ram_bytes
+
+    def has_room(self, _budget: Budget) -> bool:
+        return False
+
+    def use(self, schedule: Schedule) -> RamUse:
+        # A late schedule fits as well as one in time; it is not the RAM that refuses it.
+        assert schedule.budget.deadline_s is None
+        recomputed, _ = _again(schedule)
+        return RamUse(schedule.arena_bytes or 0, len(recomputed), BUDGET.ram_bytes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("robust", "deadline_s"), [(False, None), (True, 1000.0)])
+def test_schedules_that_cannot_run_are_neither_chosen_nor_compared_with(
+    robust: bool, deadline_s: float | None
+) -> None:
+    """The cheaper schedules recompute; they do not cost the assessed one its statistics."""
+    problem = two_to_bring_back()
+    budget = BUDGET.model_copy(update={"deadline_s": deadline_s})
+    paging = budget.model_copy(update={"rematerialization": False})
+    poor = solve_graph(problem, paging, EXACT)
+    poor = poor.model_copy(
+        update={"budget": budget, "energy_bound_j": 0.0, "any_order_bound_j": 0.0}
+    )
+    draws, limited = draw_costs(problem, 2, seed=0), replace(EXACT, time_limit_s=60.0)
+    found = assess_on_screen(Console(), poor, draws, limited, robust, RamWithoutRecomputation())
+    assert found.actions == poor.actions
+    assert found.robustness is not None
+    assert found.robustness.least_energy == found.robustness.best_on_average
+    assert found.robustness.least_energy.mean_regret == 0.0
+    assert found.robustness.schedules == 1
 
 
 @pytest.mark.slow
