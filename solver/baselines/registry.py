@@ -16,7 +16,7 @@ from solver.constructed.greedy import greedy_schedule
 from solver.constructed.unsearched import keep_everything, page_everything
 from solver.problem.problem import Problem
 from solver.referee.referee import verify
-from solver.time_limit import OutOfTime, TimeLimit
+from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 
 def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
@@ -32,6 +32,7 @@ def _page_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
 def _capuchin_like(problem: Problem, _time_limit_s: float) -> BaselineResult:
     actions = greedy_schedule(problem)
     if actions is None:
+        check_time()  # the rule ends early and says nothing of it
         return BaselineResult(None, "the greedy rule finds no schedule within the budget")
     return BaselineResult(actions, "the best of many runs of the greedy rule")
 
