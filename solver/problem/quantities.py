@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
+from fractions import Fraction
 
 from devices.documents.explain import shown
 from devices.errors import InputError
@@ -38,7 +40,7 @@ def parse_ram_bytes(text: str, peak_bytes: int) -> int:
     """
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
-        return _whole_bytes(peak_bytes * float(percent["number"]) / 100, text)
+        return _whole_bytes(peak_bytes * _exactly(percent["number"]) / 100, text)
     found_bytes = parse_bytes(text)
     if found_bytes is None:
         raise QuantityError(
@@ -63,16 +65,21 @@ def parse_slices(text: str) -> Slices:
     return Slices(*(int(size or 0) for size in sizes))
 
 
-def parse_bytes(text: str) -> float | None:
+def parse_bytes(text: str) -> Fraction | None:
     """A number with a unit, in bytes; None if ``text`` is anything else."""
     size = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _UNITS.items()}
     if not size or size["unit"].lower() not in units:
         return None
-    return float(size["number"]) * units[size["unit"].lower()]
+    return _exactly(size["number"]) * units[size["unit"].lower()]
 
 
-def _whole_bytes(size_bytes: float, text: str) -> int:
+def _exactly(number: str) -> Fraction:
+    """The number as written: 64.1 kB are 64,100 bytes, and a binary product is less."""
+    return Fraction(Decimal(number))  # Decimal takes any number of digits
+
+
+def _whole_bytes(size_bytes: Fraction, text: str) -> int:
     if size_bytes > MOST_BYTES:
         raise QuantityError(f"{shown(text)} is too large a RAM budget: at most 256 TiB are allowed")
     return int(size_bytes)

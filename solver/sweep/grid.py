@@ -16,7 +16,7 @@ from solver.referee.referee import replay
 MOST_IN_RANGE = 1000
 """Most RAM budgets of one range; each is a search, and the baselines besides."""
 
-_RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>\d+)\s*")
+_RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>[0-9]{1,18})\s*")
 
 
 def budget_grid(

@@ -37,7 +37,7 @@ from solver.problem.claims import GIVEN_ORDER, OWN_ORDER
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.quantities import QuantityError
+from solver.problem.quantities import QuantityError, parse_ram_bytes
 from solver.problem.schedule import Budget, Schedule, first_executions
 from solver.referee.referee import replay, verify
 from solver.solving.shared_ram import RamUse
@@ -506,6 +506,25 @@ def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
 def test_invalid_grid_is_reported(ram_budgets: str, deadlines: str, told: str) -> None:
     with pytest.raises(QuantityError, match=re.escape(told)):
         budget_grid(two_layers(), ram_budgets, deadlines, "all")
+
+
+@pytest.mark.parametrize(
+    ("text", "ram_bytes"),
+    [
+        ("64.1kB", 64_100),
+        ("1.001kB", 1001),
+        ("1.005kB", 1005),
+        ("4.1MB", 4_100_000),
+        ("0.5KiB", 512),
+        ("1.0009765625KiB", 1025),
+        ("1.9999B", 1),
+        ("64.1%", 641),
+        ("0.3%", 3),
+    ],
+)
+def test_a_ram_budget_has_the_bytes_that_are_written(text: str, ram_bytes: int) -> None:
+    """Products of binary numbers may be less: 64.1 × 1000 is one of them."""
+    assert parse_ram_bytes(text, peak_bytes=1000) == ram_bytes
 
 
 # --- sweeping -------------------------------------------------------------------------------------
@@ -1265,6 +1284,7 @@ def test_points_of_a_lax_search_are_no_worse_than_baselines(
     [
         (("--graph", "GRAPH", "--ram-budgets", "12 parsecs"), "512KiB"),
         (("--graph", "GRAPH", "--ram-budgets", "40%..100%/20000000"), "at most 1000"),
+        (("--graph", "GRAPH", "--ram-budgets", f"40%..100%/{'9' * 5000}"), "is not a RAM budget"),
         (("--graph", "GRAPH", "--ram-budgets", "50%", "--deadlines", "soon"), "or none"),
         (("--graph", "missing.json", "--ram-budgets", "50%"), "missing.json"),
         (("--graph", "GRAPH", "GRAPH", "--ram-budgets", "50%"), "two-layers"),
