@@ -22,7 +22,8 @@ class ProfiledModel:
     """A network, and the profile (name or path) with its costs.
 
     ``model``, ``batch``, ``optimizer`` and ``accumulate`` are None unless the user names them.
-    ``slices``: limits of parts, or ``auto``: parts only where no schedule of whole layers can fit.
+    ``slices``: limits of parts, or ``auto``: parts where no schedule of whole layers can fit, and
+    besides whole layers where an operation takes more than a third of the RAM.
     ``codecs``: whether the backward pass reads codes of activations; ``auto``: if that is cheaper.
     ``strict``: an operation that was not measured is an error; no cost is predicted.
     """
