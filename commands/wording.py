@@ -16,12 +16,6 @@ COMPILING = "compiling "
 """Beginning of dozens of activities, of which only the last is worth a line."""
 
 
-WITHOUT_ADDRESSES = (
-    "baselines count RAM as a sum of bytes, as published (DTR and Coop choose addresses); every"
-    " schedule of this solver has addresses in one arena"
-)
-
-
 def short_key(key: str) -> str:
     """Shorten an operation's key to its kind and attribute values, in the signature's order."""
     kind, *attributes = key.split()

@@ -219,7 +219,7 @@ def _by_baseline(
     graph: CostedGraph, method: MethodChoice, budget: Budget, _seconds: float | None
 ) -> Schedule:
     """Schedule of a published method; with less time, it would be another method."""
-    return schedule_by_baseline(graph, budget, method.method, method.time_limit_s)
+    return schedule_by_baseline(graph, budget, method.method, method.time_limit_s, threads=1)
 
 
 def record_of(job: SolveJob, found: Found) -> SolvedCell:

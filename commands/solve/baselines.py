@@ -5,25 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from commands.console import Console
-from commands.wording import WITHOUT_ADDRESSES
 from devices.documents.readable import NO_SOURCE, si, size
 from devices.profile import EnergySource
 from solver.baselines.comparison import ComparedBaseline, compare_with_baselines
+from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay
 from solver.time_limit import TimeLimit
 
+_RAM_OF_BASELINES = (
+    "baselines count RAM as a sum of bytes, as published (DTR and Coop choose addresses)"
+)
+_OF_THIS_SOLVER = {
+    True: "; every schedule of this solver has addresses in one arena",
+    False: ", and so does this schedule (--no-addresses)",
+}
+
 
 def show_baselines(
-    console: Console, graph: CostedGraph, schedule: Schedule, limit: TimeLimit
+    console: Console,
+    graph: CostedGraph,
+    schedule: Schedule,
+    limit: TimeLimit,
+    solver: SolverOptions,
 ) -> list[dict[str, Any]]:
     """Run every baseline under the schedule's budget and print a table; return its rows as data.
 
-    Each gets an equal share of the time that is left. Ctrl-C skips those that are not finished.
+    Each gets an equal share of the time that is left, and the threads of ``solver``, with which the
+    schedule was found. Ctrl-C skips those that are not finished.
     """
     comparison = compare_with_baselines(
-        graph, schedule, limit, lambda name: console.say(f"baseline {name}")
+        graph, schedule, limit, lambda name: console.say(f"baseline {name}"), solver.threads
     )
     ours = comparison.ours
     source = graph.energy_source
@@ -34,7 +47,7 @@ def show_baselines(
     table += [_row(baseline, ours) for baseline in comparison.baselines]
     console.result("")
     console.table(table, right=(1, 2, 3, 4, 5))
-    console.result(WITHOUT_ADDRESSES)
+    console.result(_RAM_OF_BASELINES + _OF_THIS_SOLVER[solver.addresses])
     return [_as_data(baseline, source) for baseline in comparison.baselines]
 
 

@@ -138,7 +138,7 @@ def solve(options: SolveOptions, console: Console) -> int:
         document |= show_storage(console, subject, schedule)
     summarise_robustness(console, schedule)
     if options.baselines and not stop_requested():
-        document["baselines"] = show_baselines(console, graph, schedule, limit)
+        document["baselines"] = show_baselines(console, graph, schedule, limit, options.solver)
     if options.budget.ram is None and keeps_everything(schedule, kept) and not stop_requested():
         solver = replace(options.solver, time_limit_s=limit.seconds)
         document["less_ram"] = show_less_ram(

@@ -32,8 +32,8 @@ class BaselineResult:
     resident_address: Mapping[str, int] | None = None
 
 
-# Takes a problem and a time limit in seconds of wall time.
-Baseline: TypeAlias = Callable[[Problem, float], BaselineResult]
+# Takes a problem, a time limit in seconds of wall time, and the number of threads of a search.
+Baseline: TypeAlias = Callable[[Problem, float, int], BaselineResult]
 
 
 def judged(problem: Problem, actions: tuple[Action, ...], note: str) -> BaselineResult:

@@ -22,7 +22,7 @@ _THRESHOLD = 0.5
 _MOST_RELAXATIONS = 12
 
 
-def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
+def lp_rounding(problem: Problem, time_limit_s: float, threads: int) -> BaselineResult:
     """Two-phase rounding of the linear relaxation, without paging.
 
     The relaxation is solved with a tenth of the budget reserved. Retention from stage to stage is
@@ -46,7 +46,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
         ram_bytes = int((1 - allowance) * budget.ram_bytes)
         tightened = budget.model_copy(update={"ram_bytes": ram_bytes})
         compact = CompactFormulation(Problem(problem.graph, tightened))
-        relaxed = _relaxation(compact, ram_bytes, deadline)
+        relaxed = _relaxation(compact, ram_bytes, deadline, threads)
         infeasible = relaxed == "infeasible"
         if isinstance(relaxed, str):
             result = BaselineResult(None, f"ε = {allowance}: the linear program is {relaxed}")
@@ -67,7 +67,9 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
     return first_failure
 
 
-def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) -> list[float] | str:
+def _relaxation(
+    compact: CompactFormulation, ram_bytes: int, deadline: float, threads: int
+) -> list[float] | str:
     """Values of the columns, or the reason why there are none."""
     values: list[float] | None = None
     with Engine("highs") as engine:
@@ -76,7 +78,7 @@ def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) ->
             for message in engine.minimise(
                 compact.program,
                 absolute_gap=0.0,
-                threads=2,
+                threads=threads,
                 start=None,
                 deadline=deadline,
                 relax=True,

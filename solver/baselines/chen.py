@@ -19,7 +19,7 @@ from solver.problem.schedule import Action
 _MOST_TRIED = 40
 
 
-def chen(problem: Problem, time_limit_s: float) -> BaselineResult:
+def chen(problem: Problem, time_limit_s: float, _threads: int) -> BaselineResult:
     """Keep the states between segments of the forward pass; recompute segments one by one.
 
     The result is the cheapest schedule within the budget among these: √n segments of as many

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from devices.errors import EngineFailed
 from solver.baselines.baseline import TIME_LIMIT_S, BaselineResult
 from solver.baselines.registry import BASELINES, run_baseline
+from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Schedule
@@ -43,6 +44,7 @@ def compare_with_baselines(
     schedule: Schedule,
     limit: TimeLimit,
     on_begin: Callable[[str], None] = lambda _name: None,
+    threads: int = SolverOptions.threads,
 ) -> BaselineComparison:
     """Run every baseline under the budget of a schedule; Ctrl-C skips those not finished.
 
@@ -52,6 +54,7 @@ def compare_with_baselines(
         limit: Limit for all baselines, of which each gets an equal share of what is left; 60 s each
             without a limit.
         on_begin: Called with the name of each baseline before it runs.
+        threads: Number of threads of the methods that search.
 
     Returns:
         The replayed schedule and the results of the baselines. That of a baseline whose engine
@@ -73,7 +76,7 @@ def compare_with_baselines(
             share_s = limit.part(1 / (len(BASELINES) - position)).seconds
             limit_s = TIME_LIMIT_S if share_s is None else share_s
             try:
-                result = run_baseline(name, problem, limit_s)
+                result = run_baseline(name, problem, limit_s, threads)
             except EngineFailed as error:
                 result = BaselineResult(None, str(error))
             seconds = time.monotonic() - began_s

@@ -10,7 +10,7 @@ from solver.baselines.eviction import OnlineEviction
 from solver.problem.problem import Problem
 
 
-def coop(problem: Problem, time_limit_s: float) -> BaselineResult:
+def coop(problem: Problem, time_limit_s: float, _threads: int) -> BaselineResult:
     """Evict contiguous blocks of least total cost / staleness whenever RAM runs out.
 
     The evicted blocks are neighbours and just large enough together. Cheap tensors are allocated

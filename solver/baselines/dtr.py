@@ -8,7 +8,7 @@ from solver.baselines.eviction import OnlineEviction
 from solver.problem.problem import Problem
 
 
-def dtr(problem: Problem, time_limit_s: float) -> BaselineResult:
+def dtr(problem: Problem, time_limit_s: float, _threads: int) -> BaselineResult:
     """Evict the tensor of least h = cost / (bytes · staleness) whenever RAM runs out.
 
     Tensors are evicted one by one until the allocator finds a hole. The cost is that of the evicted

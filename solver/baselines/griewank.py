@@ -19,7 +19,7 @@ from solver.problem.schedule import Action
 _MOST_TRIED = 40
 
 
-def griewank(problem: Problem, time_limit_s: float) -> BaselineResult:
+def griewank(problem: Problem, time_limit_s: float, _threads: int) -> BaselineResult:
     """Reverse a chain of segments with a number of checkpoints and the fewest recomputed segments.
 
     The number of recomputed segments is minimal if all segments cost the same. Segments lie between

@@ -14,22 +14,23 @@ from solver.baselines.griewank import griewank
 from solver.baselines.restricted import paging_only, remat_only
 from solver.constructed.greedy import greedy_schedule
 from solver.constructed.unsearched import keep_everything, page_everything
+from solver.options import SolverOptions
 from solver.problem.problem import Problem
 from solver.referee.referee import verify
 from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 
-def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
+def _keep_everything(problem: Problem, _time_limit_s: float, _threads: int) -> BaselineResult:
     return judged(problem, keep_everything(problem.graph), "nothing recomputed or paged")
 
 
-def _page_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
+def _page_everything(problem: Problem, _time_limit_s: float, _threads: int) -> BaselineResult:
     if not problem.budget.paging:
         return BaselineResult(None, "the baseline pages, which this budget excludes")
     return judged(problem, page_everything(problem), "paged in right before each use")
 
 
-def _capuchin_like(problem: Problem, _time_limit_s: float) -> BaselineResult:
+def _capuchin_like(problem: Problem, _time_limit_s: float, _threads: int) -> BaselineResult:
     actions = greedy_schedule(problem)
     if actions is None:
         check_time()  # the rule ends early and says nothing of it
@@ -53,13 +54,16 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 )
 
 
-def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineResult:
+def run_baseline(
+    name: str, problem: Problem, time_limit_s: float, threads: int = SolverOptions.threads
+) -> BaselineResult:
     """Run a baseline and verify its schedule.
 
     Args:
         name: A key of ``BASELINES``.
         problem: The problem.
         time_limit_s: Limit on wall time.
+        threads: Number of threads of a method that searches.
 
     Returns:
         The result; its actions are None if the baseline has no schedule within the budget.
@@ -71,7 +75,7 @@ def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineRe
     """
     try:
         with TimeLimit.after(time_limit_s).enforced():
-            result = BASELINES[name](problem, time_limit_s)
+            result = BASELINES[name](problem, time_limit_s, threads)
     except OutOfTime:
         return BaselineResult(None, f"stopped by the time limit of {time_limit_s:.3g} s")
     if result.actions is not None:

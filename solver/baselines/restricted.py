@@ -9,19 +9,22 @@ from solver.problem.problem import Problem
 from solver.solving.solving import solve_graph
 
 
-def remat_only(problem: Problem, time_limit_s: float) -> BaselineResult:
+def remat_only(problem: Problem, time_limit_s: float, threads: int) -> BaselineResult:
     """Solve for least energy without paging. Raises :class:`~devices.errors.EngineFailed`."""
-    return _solved_without(problem, "paging", time_limit_s)
+    return _solved_without(problem, "paging", time_limit_s, threads)
 
 
-def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
+def paging_only(problem: Problem, time_limit_s: float, threads: int) -> BaselineResult:
     """Solve for least energy without recomputation. Raises ``EngineFailed``."""
-    return _solved_without(problem, "rematerialization", time_limit_s)
+    return _solved_without(problem, "rematerialization", time_limit_s, threads)
 
 
-def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> BaselineResult:
+def _solved_without(
+    problem: Problem, excluded: str, time_limit_s: float, threads: int
+) -> BaselineResult:
     budget = problem.budget.model_copy(update={excluded: False})
-    schedule = solve_graph(problem.graph, budget, SolverOptions(time_limit_s=time_limit_s))
+    options = SolverOptions(time_limit_s=time_limit_s, threads=threads)
+    schedule = solve_graph(problem.graph, budget, options)
     if schedule.actions:
         note = "optimal" if schedule.status == "optimal" else "the best found"
         return BaselineResult(

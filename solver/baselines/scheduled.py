@@ -41,7 +41,11 @@ class BaselineSchedules:
 
 
 def schedule_by_baseline(
-    graph: CostedGraph, budget: Budget, name: str, time_limit_s: float
+    graph: CostedGraph,
+    budget: Budget,
+    name: str,
+    time_limit_s: float,
+    threads: int = SolverOptions.threads,
 ) -> Schedule:
     """Schedule of a published method, with addresses in the smallest arena that is found.
 
@@ -53,6 +57,7 @@ def schedule_by_baseline(
         budget: The budget that the method works for.
         name: Name of the method, a key of ``BASELINES``.
         time_limit_s: Limit of the method on wall time. Addresses take a few seconds more.
+        threads: Number of threads of a method that searches.
 
     Returns:
         The schedule, without bounds; ``no_solution`` if the method has none within the budget.
@@ -62,21 +67,24 @@ def schedule_by_baseline(
         EngineFailed: The process of an engine failed.
         RefereeError: A schedule is invalid, which is a defect.
     """
-    run = _Run(Problem(graph, budget), name)
-    result = run_baseline(name, run.problem, time_limit_s)
+    run = _Run(Problem(graph, budget), name, threads)
+    result = run_baseline(name, run.problem, time_limit_s, threads)
     if result.actions is None:
         notes = (result.note,) if result.note else ()
         return Schedule(status="no_solution", budget=budget, notes=notes, **run.common())
     return run.own(result, result.actions)
 
 
-def schedules_by_baseline(problem: Problem, name: str, time_limit_s: float) -> BaselineSchedules:
+def schedules_by_baseline(
+    problem: Problem, name: str, time_limit_s: float, threads: int = SolverOptions.threads
+) -> BaselineSchedules:
     """Run a published method, and find addresses for its schedule or for one like it.
 
     Args:
         problem: The problem.
         name: Name of the method, a key of ``BASELINES``.
         time_limit_s: Limit of the method on wall time. Addresses take a few seconds more.
+        threads: Number of threads of a method that searches.
 
     Returns:
         The result and its schedules, which have no bounds.
@@ -84,9 +92,9 @@ def schedules_by_baseline(problem: Problem, name: str, time_limit_s: float) -> B
     Raises:
         As :func:`schedule_by_baseline`, but for an engine that fails in the method.
     """
-    run = _Run(problem, name)
+    run = _Run(problem, name, threads)
     try:
-        result = run_baseline(name, problem, time_limit_s)
+        result = run_baseline(name, problem, time_limit_s, threads)
     except EngineFailed as error:
         return BaselineSchedules(BaselineResult(None, str(error)), failed=True)
     if result.actions is None:
@@ -113,9 +121,10 @@ class _Arena:
 class _Run:
     """One run of a method, from now on."""
 
-    def __init__(self, problem: Problem, name: str) -> None:
+    def __init__(self, problem: Problem, name: str, threads: int) -> None:
         self.problem = problem
         self._name = name
+        self._threads = threads
         self._began_s = time.monotonic()
 
     def own(self, result: BaselineResult, actions: tuple[Action, ...]) -> Schedule:
@@ -174,6 +183,6 @@ class _Run:
                 seconds=time.monotonic() - self._began_s,
                 build_seconds=0.0,
                 rounds=0,
-                threads=1,
+                threads=self._threads,
             ),
         }

@@ -342,11 +342,11 @@ def _submit_baseline(
 ) -> Future[BaselineSchedules]:
     limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
     problem = Problem(baseline.study.graph, baseline.budget)
-    return pool.submit(_run_baseline, baseline.name, problem, limit_s)
+    return pool.submit(_run_baseline, baseline.name, problem, limit_s, options.threads)
 
 
-def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineSchedules:
+def _run_baseline(name: str, problem: Problem, limit_s: float, threads: int) -> BaselineSchedules:
     """Run a baseline, on a worker."""
     from solver.baselines.scheduled import schedules_by_baseline
 
-    return schedules_by_baseline(problem, name, limit_s)
+    return schedules_by_baseline(problem, name, limit_s, threads)

@@ -856,17 +856,17 @@ def test_a_schedule_of_a_baseline_is_used_only_where_the_board_has_room_for_its_
 
 
 @pytest.mark.parametrize(("asked_s", "limit_s"), [(None, TIME_LIMIT_S), (2.0, 2.0)])
-def test_a_baseline_never_searches_without_a_limit_of_time(
+def test_a_baseline_has_the_threads_of_a_point_and_never_searches_without_a_limit_of_time(
     chain: CostedGraph, asked_s: float | None, limit_s: float
 ) -> None:
     """Points wait for baselines."""
     budget = Budget(ram_bytes=unconstrained_peak(chain))
     study = Study(chain.name, chain, [], baselines=[("keep-everything", budget)])
     workers = SameProcessExecutor()
-    options = SolverOptions(gap=0.0, time_limit_s=asked_s)
+    options = SolverOptions(gap=0.0, time_limit_s=asked_s, threads=3)
     sweep([study], options, workers.pool, lambda _event: None)
-    ((*_, given_s),) = workers.submitted
-    assert given_s == limit_s
+    ((*_, given_s, threads),) = workers.submitted
+    assert (given_s, threads) == (limit_s, 3)
 
 
 def test_points_are_solved_although_the_engine_of_a_baseline_failed(

@@ -31,7 +31,7 @@ from solver.files.figures import wrong_figures
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
+from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay, verify
 from solver.solving.solving import solve_graph
 from solver.time_limit import OutOfTime, TimeLimit
@@ -448,7 +448,7 @@ def test_dtr_evicts_the_tensor_of_least_cost_by_size_and_staleness(
     )
     # Room for a, b and seen, but not for c as well until a or b is evicted.
     budget = Budget(ram_bytes=sum(sizes) + 1)
-    actions = dtr(Problem(problem, budget), _LIMIT_S).actions
+    actions = dtr(Problem(problem, budget), _LIMIT_S, 1).actions
     assert _recomputed(problem, actions) == [f"make {victim}"]
 
 
@@ -686,7 +686,7 @@ def test_checkpointing_keeps_what_it_tried_before_its_time_limit(
 def test_comparison_goes_on_if_the_engine_of_one_baseline_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run(name: str, problem: Problem, _limit_s: float) -> BaselineResult:
+    def run(name: str, problem: Problem, _limit_s: float, _threads: int) -> BaselineResult:
         if name == "remat-only":
             raise EngineFailed("the engine was killed")
         return BaselineResult(keep_everything(problem.graph), "kept")
@@ -758,6 +758,55 @@ def test_solve_shows_all_baselines_beside_the_schedule(
     # Both are within 0.1 % of their own optimum.
     assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
     assert by_name["coop"]["fragmentation"] >= 0
+
+
+@pytest.mark.parametrize("addresses", [True, False])
+def test_solve_says_how_the_compared_methods_count_ram_and_gives_them_its_threads(
+    addresses: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: dict[str, int] = {}
+
+    def run(name: str, problem: Problem, _limit_s: float, of_search: int) -> BaselineResult:
+        threads[name] = of_search
+        return BaselineResult(keep_everything(problem.graph), "kept")
+
+    monkeypatch.setattr(comparison, "run_baseline", run)
+    given_graph = tmp_path / "graph.json"
+    write_json(given_graph, training_chain(5))
+    argv = ["solve", "--graph", str(given_graph), "--ram-budget", "100%", "--baselines"]
+    argv += ["--threads", "3", "--out", str(tmp_path / "schedule.json")]
+    assert cli.main([*argv, *([] if addresses else ["--no-addresses"])]) == 0
+    assert threads == dict.fromkeys(BASELINES, 3)
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if "sum of bytes" in line)
+    assert ("addresses in one arena" in said) == addresses
+    assert ("this schedule" in said) != addresses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["remat-only", "paging-only", "checkmate-lp-rounding"])
+def test_methods_that_search_have_the_threads_that_they_are_given(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+
+    class Counted(checkmate.Engine):
+        def minimise(self, *arguments: Any, **options: Any) -> Any:
+            threads.append(options["threads"])
+            return super().minimise(*arguments, **options)
+
+    def solved(given: CostedGraph, budget: Budget, options: SolverOptions) -> Schedule:
+        threads.append(options.threads)
+        return solve_graph(given, budget, options)
+
+    monkeypatch.setattr(checkmate, "Engine", Counted)
+    monkeypatch.setattr(restricted, "solve_graph", solved)
+    problem = training_chain(5)
+    schedule = schedule_by_baseline(problem, tight(problem, 0.8), name, _LIMIT_S, threads=1)
+    assert set(threads) == {1}
+    assert schedule.solver.threads == 1
 
 
 def test_the_page_names_every_published_method() -> None:
