@@ -204,8 +204,11 @@ def _mask(a: Attributes) -> tuple[Operand, ...]:
     return (Operand("mask", (*sizes, a["keys"])),)
 
 
-def _attended(a: Attributes) -> int:
-    """Number of pairs of a query and a key that it may attend to."""
+def attended_pairs(a: Attributes) -> int:
+    """Number of pairs of a query and a key that it may attend to, in an ``attention`` of any kind.
+
+    It counts those of all samples and heads.
+    """
     if not a["causal"]:
         pairs = a["queries"] * a["keys"]
     else:
@@ -232,7 +235,7 @@ define(
     _FUSED,
     lambda a: (*_attention_inputs(a), *_mask(a)),
     lambda a: (_fused_queries(a, "output"), _log_sum_exp(a)),
-    lambda a: _attended(a) * (4 * a["head_features"] + 12),
+    lambda a: attended_pairs(a) * (4 * a["head_features"] + 12),
     scalars=_FUSED_SCALARS,
 )
 define(  # of all three at once: each needs the weights, which are computed again
@@ -247,7 +250,7 @@ define(  # of all three at once: each needs the weights, which are computed agai
         *_mask(a),
     ),
     lambda a: _attention_inputs(a, "_gradient"),
-    lambda a: _attended(a) * (10 * a["head_features"] + 15),
+    lambda a: attended_pairs(a) * (10 * a["head_features"] + 15),
     in_place={"query_gradient": "output_gradient"},
     scalars=_FUSED_SCALARS,
 )

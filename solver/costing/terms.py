@@ -17,6 +17,7 @@ from itertools import combinations
 
 from devices.operation import Operand, OpSpec
 from devices.signatures.base import Attributes
+from devices.signatures.matrices import attended_pairs
 
 Terms = dict[str, float]
 
@@ -258,9 +259,7 @@ def _attention(spec: OpSpec) -> Terms:
     queries, features = a.get("queries", a.get("sequence", 1)), a["head_features"]
     keys = a.get("keys", queries)
     heads = float(a["batch"] * a["heads"])
-    pairs = heads * queries * keys
-    if a.get("causal"):
-        pairs = (spec.work_flop) / (12 + 4 * features)
+    pairs = float(attended_pairs(a)) if spec.family == "attention" else heads * queries * keys
     return {
         "heads": heads,
         "queries": heads * queries,

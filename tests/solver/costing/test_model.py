@@ -27,6 +27,7 @@ from devices.profile import (
 from devices.signatures.ranges import draw_attributes
 from solver.costing.model import CostModel
 from solver.costing.situation import Situation
+from solver.costing.terms import terms
 
 KINDS = ("conv2d.forward", "linear.parameter_gradient", "batch_norm.forward", "relu.forward")
 
@@ -122,6 +123,27 @@ def test_any_operation_has_a_prediction_within_its_interval(kind: str, seed: int
     assert found.time_s.high < 100 * found.time_s.median
     assert found.energy_j.median == pytest.approx(2.0 * found.time_s.median)
     assert found.workspace_bytes % 4 == 0
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal", "pairs"),
+    [(5, 5, 0, 25), (5, 5, 1, 15), (2, 7, 1, 3), (7, 2, 1, 13)],
+)
+def test_attention_and_its_gradient_have_the_same_pairs(
+    queries: int, keys: int, causal: int, pairs: int
+) -> None:
+    """The gradient does more for each pair, and not for more pairs."""
+    shape = {"batch": 3, "queries": queries, "keys": keys, "heads": 4, "key_heads": 2}
+    others = {"head_features": 6, "causal": causal, "dropout": 1, "packed": 0}
+    mask = {"mask_batch": 1, "mask_heads": 1, "mask_queries": 1}
+    forward, gradient = (
+        terms(OpSpec.of(f"attention.{entry}", **shape, **others, **mask))
+        for entry in ("forward", "input_gradient")
+    )
+    assert gradient.pop("work") > forward.pop("work")
+    assert forward == gradient
+    for term in ("pairs", "dropped", "masked"):
+        assert forward[term] == 3 * 4 * pairs
 
 
 @given(st.integers(1, 1 << 18), st.integers(2, 16))
