@@ -20,6 +20,7 @@ from campaigns.sharing.manifest import (
 )
 from campaigns.sharing.repeating import repetition_of
 from devices.documents.document import dump_json
+from devices.documents.regular import replaced_by_writing
 from devices.errors import InputError
 
 _OF_THIS_COMPUTER = {"progress.json"}
@@ -33,7 +34,8 @@ def pack_campaign(results: CampaignResults, archive: Path) -> Manifest:
 
     Args:
         results: The campaign, which may be unfinished.
-        archive: File to write; an existing one is replaced once the new one is complete.
+        archive: File to write; an existing one is replaced once the new one is complete. Links
+            are followed.
 
     Returns:
         The list of contents.
@@ -43,6 +45,7 @@ def pack_campaign(results: CampaignResults, archive: Path) -> Manifest:
         OSError: A file cannot be read or written.
     """
     repetition = repetition_of(results)
+    archive = replaced_by_writing(archive)
     partial = archive.with_name(f".{archive.name}.{os.getpid()}")
     files: dict[str, PackedFile] = {}
     archive.parent.mkdir(parents=True, exist_ok=True)

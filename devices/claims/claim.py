@@ -18,6 +18,7 @@ from pathlib import Path
 from devices.claims.owner import Owner
 from devices.documents.document import DocumentError, dump_json, parse_json, validate
 from devices.documents.readable import file_failure
+from devices.documents.regular import replaced_by_writing
 from devices.errors import InputError, RequestRefused
 from devices.user_cache import user_cache
 
@@ -121,13 +122,15 @@ def sole_writer(file: Path) -> Iterator[None]:
         RequestRefused: Another process is going to write the file; the message names it.
         InputError: The file cannot be written, or its file system has no locks.
     """
-    if file.is_dir():
-        raise InputError(f"{file}: this is a directory, but a file is to be written here")
+    try:
+        place = replaced_by_writing(file)
+    except OSError as error:
+        raise InputError(file_failure(error)) from None
     refused = _Refusal(
         f"{file}: another program is going to write this file",
         "wait until it has ended, or choose another file",
     )
-    with _claimed(file.parent, f".{file.name}{LOCK}", refused, patience_s=0.0):
+    with _claimed(place.parent, f".{place.name}{LOCK}", refused, patience_s=0.0):
         yield
 
 

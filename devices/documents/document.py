@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
+import secrets
+import stat
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ from devices.documents.limits import (
     number,
     whole_number,
 )
-from devices.documents.regular import require_regular
+from devices.documents.regular import replaced_by_writing, require_regular
 from devices.errors import InputError
 
 
@@ -212,36 +213,41 @@ def dump_json(document: StrictModel) -> str:
 def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) -> None:
     """Write a file completely or not at all: write a temporary file beside it, sync, rename.
 
+    Links are followed. An existing file keeps its mode.
+
     Args:
         path: File to write; missing parent directories are created.
         content: New content; text is encoded as UTF-8. Or a function that writes the file whose
             path it is given.
 
     Raises:
-        OSError: Writing failed, for example because the disk is full. The error names ``path``,
-            which is unchanged.
+        OSError: Writing failed, for example because the disk is full, or ``path`` is no regular
+            file. The error names ``path``, which is unchanged.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    place = replaced_by_writing(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    made = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as stream:
+            mode = os.stat(place if place.exists() else handle).st_mode
             if not callable(content):
                 stream.write(content.encode() if isinstance(content, str) else content)
         if callable(content):
-            content(Path(name))
-        sync(Path(name))
-        Path(name).chmod(0o644)
-        os.replace(name, path)
+            content(made)
+        sync(made)
+        made.chmod(stat.S_IMODE(mode))
+        os.replace(made, place)
     except OSError as error:
-        Path(name).unlink()
+        made.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
-        Path(name).unlink()
+        made.unlink()
         raise
-    sync(path.parent)
+    sync(place.parent)
 
 
 def require_writable(path: Path) -> None:
@@ -253,9 +259,8 @@ def require_writable(path: Path) -> None:
     Raises:
         OSError: It cannot be written, as far as that shows now; the error names what is in the way.
     """
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    directory = next(parent for parent in path.absolute().parents if parent.exists())
+    place = replaced_by_writing(path)
+    directory = next(parent for parent in place.absolute().parents if parent.exists())
     if not directory.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     if not os.access(directory, os.W_OK | os.X_OK):

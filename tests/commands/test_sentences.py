@@ -134,13 +134,29 @@ def test_a_directory_where_a_file_is_to_be_written_is_found_before_the_work(
     assert said(capsys, *words).endswith("there: this is a directory, but a file is needed here")
 
 
+def test_a_pipe_where_a_file_is_to_be_written_is_found_before_the_work_and_stays(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("solver.requests.choice.solve_graph", pytest.fail)
+    os.mkfifo("pipe")
+    words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--out", "pipe")
+    told = said(capsys, *words)
+    assert told.endswith("pipe: it is a named pipe; only a regular file is written to or replaced")
+    assert [path.name for path in Path().iterdir()] == ["pipe"]
+    assert Path("pipe").is_fifo()
+
+
 def test_no_name_of_a_temporary_file_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refused(**_: object) -> tuple[int, str]:
-        raise PermissionError(13, "Permission denied", "pictures/.m4-storage.png.e9sog10b")
+    opened = os.open
 
-    monkeypatch.setattr("tempfile.mkstemp", refused)
+    def refused(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path).name.startswith(".m4-storage.png."):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr("os.open", refused)
     error = said(capsys, "plot", "--profile", "m4", "--directory", "pictures")
     assert error == "error: pictures/m4-storage.png: Permission denied"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 import cli
+from devices.claims.claim import sole_writer
 from devices.description import (
     CATALOG,
     DeviceDescription,
@@ -28,6 +30,7 @@ from devices.documents.document import (
     dump_yaml,
     read_json,
     read_yaml,
+    require_writable,
     validate,
     write_atomically,
 )
@@ -720,6 +723,45 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["profile.yaml"]
+
+
+def test_only_a_regular_file_is_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match=f"it is a named pipe; .*: '{pipe}'"):
+        write_atomically(pipe, "new")
+    with pytest.raises(OSError, match="named pipe"):
+        require_writable(pipe)
+    with pytest.raises(InputError, match="named pipe"), sole_writer(pipe):
+        pass
+    assert pipe.is_fifo()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path, exists: bool) -> None:
+    link, file = tmp_path / "link", tmp_path / "kept" / "file"
+    link.symlink_to("kept/file")
+    if exists:
+        write_atomically(file, "old")
+    require_writable(link)
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert file.read_text() == link.read_text() == "new"
+    assert [entry.name for entry in file.parent.iterdir()] == ["file"]
+
+
+def test_a_file_has_the_mode_that_it_had_or_that_the_umask_allows(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "new", "a")
+        write_atomically(tmp_path / "old", "a")
+        (tmp_path / "old").chmod(0o604)
+        write_atomically(tmp_path / "old", "b")
+    finally:
+        os.umask(before)
+    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir()}
+    assert modes == {"new": 0o640, "old": 0o604}
 
 
 # --- published profiles -----------------------------------------------------------------------
