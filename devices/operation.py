@@ -13,12 +13,12 @@ affect its cost and are not part of the key; the kernels take them as *scalars*.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from devices.documents.limits import whole_number
 from devices.signatures import SIGNATURES, parts
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
 from devices.signatures.tiles import KernelBuild
@@ -89,14 +89,18 @@ class OpSpec:
     @classmethod
     def parse(cls, key: str) -> OpSpec:
         """Parse a key, the inverse of :attr:`key`; raises :class:`OperationError`."""
-        kind, *pairs = key.split()
+        words = key.split()
+        if not words:
+            raise OperationError(f"{key!r} names no operation")
+        kind, *pairs = words
         attributes: dict[str, int] = {}
         for pair in pairs:
             name, _, value = pair.partition("=")
-            try:
-                attributes[name] = whole_number(value)
-            except ValueError:
-                raise OperationError(f"{key!r}: {pair!r} is not of the form name=integer") from None
+            if not _INTEGER.fullmatch(value):
+                raise OperationError(f"{key!r}: {pair!r} is not of the form name=integer")
+            if name in attributes:
+                raise OperationError(f"{key!r}: {name} is given twice")
+            attributes[name] = int(value)
         return cls.of(kind, **parts.with_all_inputs(kind, attributes))
 
     @property
@@ -189,6 +193,7 @@ class OpSpec:
         return self.key
 
 
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
 # Attributes that may be zero: paddings, flags and distances. All others are sizes.
 _LARGEST = 2**31 - 1
 _MAY_BE_ZERO = frozenset(

@@ -7,7 +7,8 @@ Energies are gross: all energy that the meter measured during the operation, idl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
@@ -257,7 +258,9 @@ class StepCosts(StrictModel):
         return tuple(sitting for sitting in self.sittings if not sitting.only_transfers)
 
     @model_validator(mode="after")
-    def _has_a_sitting_for_each_value(self) -> StepCosts:
+    def _consistent(self) -> StepCosts:
+        _require_single("places", (place.op for place in self.places))
+        _require_single("packed tensors", (each.tensor for each in self.packed))
         most = len(self.sittings_of_ops)
         for place in self.places:
             if len(place.sittings_s) > most:
@@ -293,6 +296,11 @@ class AffinePageCost(StrictModel):
     sweep: tuple[SweepPoint, ...] = ()
     in_steps: Interval | None = None
     growth_in_steps: NonNegative = 0.0
+
+    @model_validator(mode="after")
+    def _single_points(self) -> AffinePageCost:
+        _require_single("sweep points", (f"{point.bytes} bytes" for point in self.sweep))
+        return self
 
     def alone(self, pages: int) -> tuple[float, float | None]:
         """Seconds and joules (None if unknown) of a transfer by itself."""
@@ -578,6 +586,9 @@ class DeviceProfile(StrictModel):
             )
         if self.energy_source == "measured" and self.meter is None:
             raise ValueError("energy_source 'measured' needs a meter, which is missing")
+        _require_single("operations", (spec.key for spec in map(_spec, self.operations)))
+        networks = (step.network.model_dump_json(exclude_none=True) for step in self.step_costs)
+        _require_single("step_costs", networks)
         return self
 
     def changed(self, **fields: object) -> DeviceProfile:
@@ -588,7 +599,7 @@ class DeviceProfile(StrictModel):
     @cached_property
     def by_spec(self) -> Mapping[OpSpec, OperationCost]:
         """Costs by operation."""
-        return {OpSpec.parse(operation.op): operation for operation in self.operations}
+        return {_spec(operation): operation for operation in self.operations}
 
     @cached_property
     def place(self) -> Mapping[tuple[str, str], PlaceCost]:
@@ -637,6 +648,17 @@ class DeviceProfile(StrictModel):
 
     def _words(self, in_context: int) -> str:
         return self.cost_basis + (f", in context for {in_context}" if in_context else "")
+
+
+def _spec(operation: OperationCost) -> OpSpec:
+    return OpSpec.parse(operation.op)
+
+
+def _require_single(what: str, names: Iterable[str]) -> None:
+    """Refuse entries of one name: it would be chance which of them counts."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"{what}: {name} is listed {times} times; allowed: once")
 
 
 def _of_any(places: Sequence[PlaceCost]) -> PlaceCost:

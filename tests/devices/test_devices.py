@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -48,6 +49,7 @@ from devices.profile import (
 )
 from devices.program import COMMAND
 from devices.published import load_published, published_flop, published_names
+from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.kernels import required_sizes
 
 SSH_BOARD = """\
@@ -1057,6 +1059,69 @@ def test_every_kind_has_a_count() -> None:
 def test_known_inconsistency_of_a72_is_noted_in_its_profile() -> None:
     assert any("inconsistency" in note for note in load_published("a72").notes)
     assert any("NOT published" in note for note in load_published("jetsontx2").notes)
+
+
+def watched_profile() -> dict[str, Any]:
+    """The document of a profile with a watched step, of one place and one packed tensor."""
+    profile = made_up_profile([OpSpec.of("relu.forward", elements=8)])
+    document = profile.model_dump(mode="json", by_alias=True, exclude_none=True)
+    second = {"median": 1.0, "low": 1.0, "high": 1.0}
+    key = "relu.forward elements=8"
+    packed = {"tensor": "x", "bytes": 4, "packed_bytes": second, "runs_bytes": []}
+    document["step_costs"] = [
+        {
+            "network": {"model": "linear", "batch": 1, "optimizer": "sgd"},
+            "sittings": [],
+            "correlation": 0,
+            "places": [{"op": "relu", "key": key, "time_s": second, "sittings_s": []}],
+            "packed": [packed],
+        }
+    ]
+    return document
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("operations", "operations: relu.forward elements=8 is listed 2 times; allowed: once"),
+        ("step_costs", 'step_costs: {"model":"linear","batch":1,"optimizer":"sgd"} is listed 2'),
+        ("step_costs.0.places", "step_costs[0]: places: relu is listed 2 times"),
+        ("step_costs.0.packed", "step_costs[0]: packed tensors: x is listed 2 times"),
+        ("storage.read.sweep", "storage.read: sweep points: 4096 bytes is listed 2 times"),
+    ],
+)
+def test_no_entry_of_a_profile_may_silently_take_the_place_of_another(path: str, said: str) -> None:
+    document = watched_profile()
+    entries: Any = document
+    for key in path.split("."):
+        entries = entries[int(key) if key.isdecimal() else key]
+    validate(document, DeviceProfile, "bench")
+    again = copy.deepcopy(entries[0])
+    if path == "operations":  # the same operation in another spelling
+        again = {**again, "op": "relu.forward  elements=08", "workspace_bytes": 512}
+    entries.append(again)
+    with pytest.raises(DocumentError) as caught:
+        validate(document, DeviceProfile, "bench")
+    assert str(caught.value).startswith(f"bench: {said}")
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "'' names no operation"),
+        ("relu.forward elements=1 elements=8", "elements is given twice"),
+        ("relu.forward elements=3_2", "'elements=3_2' is not of the form name=integer"),
+        ("relu.forward elements=0x8", "'elements=0x8' is not of the form name=integer"),
+        ("relu.forward elements=٨", "'elements=٨' is not of the form name=integer"),
+    ],
+)
+def test_a_key_of_an_operation_has_one_meaning(key: str, said: str) -> None:
+    document = watched_profile()
+    document["operations"][0]["op"] = key
+    with pytest.raises(DocumentError) as caught:
+        validate(document, DeviceProfile, "bench")
+    assert str(caught.value).startswith("bench: operations[0]: ")
+    assert said in str(caught.value)
 
 
 # --- finding a profile ------------------------------------------------------------------------
