@@ -298,7 +298,9 @@ class AffinePageCost(StrictModel):
     growth_in_steps: NonNegative = 0.0
 
     @model_validator(mode="after")
-    def _single_points(self) -> AffinePageCost:
+    def _consistent(self) -> AffinePageCost:
+        if (self.fixed_j is None) != (self.per_page_j is None):
+            raise ValueError("fixed_j and per_page_j belong together: state both, or neither")
         _require_single("sweep points", (f"{point.bytes} bytes" for point in self.sweep))
         return self
 
@@ -357,6 +359,15 @@ class StorageCosts(StrictModel):
     erase: AffinePageCost | None = None
     processor_share: Fraction | None = None
     handover_s: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _erases_blocks(self) -> StorageCosts:
+        if (self.erase is None) != (self.erase_block_bytes is None):
+            raise ValueError(
+                "erase, the cost of erasing a block, and erase_block_bytes, its size, belong"
+                " together: state both, or neither"
+            )
+        return self
 
     @property
     def share_beside_ops(self) -> float | None:

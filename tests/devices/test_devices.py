@@ -1106,6 +1106,25 @@ def test_no_entry_of_a_profile_may_silently_take_the_place_of_another(path: str,
 
 
 @pytest.mark.parametrize(
+    ("path", "changes", "said"),
+    [
+        ("", {"erase": {"fixed_s": 1.0, "per_page_s": 0.0}}, "storage: erase, the cost of"),
+        ("", {"erase_block_bytes": 4096}, "storage: erase, the cost of"),
+        ("read", {"fixed_j": None}, "storage.read: fixed_j and per_page_j belong together"),
+        ("write", {"per_page_j": None}, "storage.write: fixed_j and per_page_j belong together"),
+    ],
+)
+def test_no_cost_of_storage_is_dropped_for_lack_of_what_belongs_to_it(
+    path: str, changes: dict[str, object], said: str
+) -> None:
+    document = watched_profile()
+    (document["storage"][path] if path else document["storage"]).update(changes)
+    with pytest.raises(DocumentError) as caught:
+        validate(document, DeviceProfile, "bench")
+    assert str(caught.value).startswith(f"bench: {said}")
+
+
+@pytest.mark.parametrize(
     ("key", "said"),
     [
         ("", "'' names no operation"),

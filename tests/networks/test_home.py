@@ -245,7 +245,8 @@ def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
 def test_tables_need_storage_that_can_be_overwritten() -> None:
     assert M4.storage is not None
     document = M4.model_dump(by_alias=True)
-    document["storage"] = {**document["storage"], "erase_block_bytes": 4096}
+    erase = {"fixed_s": 1e-3, "per_page_s": 1e-2, "fixed_j": 1e-3, "per_page_j": 1e-2}
+    document["storage"] = {**document["storage"], "erase_block_bytes": 4096, "erase": erase}
     flash = DeviceProfile.model_validate(document)
     with pytest.raises(CostingError, match=r"single rows of embed\.table, which storage"):
         cost_graph(with_parameters_in_storage(training_step(small_lookups())), flash)
@@ -321,7 +322,8 @@ def test_a_trained_table_that_an_output_layer_shares_has_no_copy() -> None:
 def test_frozen_tables_may_be_in_storage_that_is_erased_in_blocks() -> None:
     assert M4.storage is not None
     document = M4.model_dump(by_alias=True)
-    document["storage"] = {**document["storage"], "erase_block_bytes": 4096}
+    erase = {"fixed_s": 1e-3, "per_page_s": 1e-2, "fixed_j": 1e-3, "per_page_j": 1e-2}
+    document["storage"] = {**document["storage"], "erase_block_bytes": 4096, "erase": erase}
     flash = DeviceProfile.model_validate(document)
     assert cost_graph(frozen_but(small_lookups(), "linear.*"), flash).graph.tensors
 

@@ -416,6 +416,7 @@ def test_why_transfers_have_no_energies_is_noted(metered: int) -> None:
 
 
 def flash_costs(erase_j: float | None = 4e-3) -> StorageCosts:
+    fixed_j = None if erase_j is None else 0.0
     return StorageCosts(
         medium="nand",
         page_bytes=2048,
@@ -423,7 +424,7 @@ def flash_costs(erase_j: float | None = 4e-3) -> StorageCosts:
         method="test",
         read=AffinePageCost(fixed_s=1e-5, per_page_s=1e-4, fixed_j=1e-5, per_page_j=1e-4),
         write=AffinePageCost(fixed_s=0.0, per_page_s=3e-4, fixed_j=0.0, per_page_j=6e-4),
-        erase=AffinePageCost(fixed_s=0.0, per_page_s=2e-3, fixed_j=0.0, per_page_j=erase_j),
+        erase=AffinePageCost(fixed_s=0.0, per_page_s=2e-3, fixed_j=fixed_j, per_page_j=erase_j),
     )
 
 
