@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from devices.library import resolve_profile
+from devices.quantities import MOST_BYTES
 from networks.models import build_model
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
-from solver.options import Coverage, EngineName, SolverOptions
+from solver.options import (
+    Coverage,
+    EngineName,
+    SolverOptions,
+    require_choice,
+    require_number,
+    require_whole,
+)
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
+
+# A deadline of so many steps of a billion seconds is within the limit of any quantity.
+_MOST_STEPS = 1e9
 
 
 def solve(
@@ -66,11 +77,22 @@ def solve(
         RAM budget and deadline are given where known) or ``"no_solution"`` (none found in time).
 
     Raises:
+        InputError: Another argument has a value that is not allowed; nothing was searched.
         DocumentError: ``platform`` is unknown or its profile is invalid.
         ModelError: ``model`` is unknown.
         CostingError: The profile lacks costs that the model needs.
         EngineFailed: The process of an engine failed.
     """
+    options = SolverOptions(
+        engine=engine, gap=gap, threads=solve_threads, time_limit_s=time_limit_s
+    )
+    require_whole("ram_budget", ram_budget, least=0, most=MOST_BYTES)
+    require_whole("batch_size", batch_size, least=1, most=MOST_BYTES)
+    require_choice("budget_covers", budget_covers, Coverage)
+    if runtime_budget is not None:
+        require_number(
+            "runtime_budget", runtime_budget, most=_MOST_STEPS, or_else=", or None for no deadline"
+        )
     profile = resolve_profile(platform)
     graph = cost_graph(build_model(model, batch_size), profile).graph
     step_s = replay(graph, keep_everything(graph)).time_s
@@ -80,8 +102,5 @@ def solve(
         deadline_s=None if runtime_budget is None else runtime_budget * step_s,
         paging=paging,
         rematerialization=remat,
-    )
-    options = SolverOptions(
-        engine=engine, gap=gap, threads=solve_threads, time_limit_s=time_limit_s
     )
     return solve_graph(graph, budget, options)

@@ -85,7 +85,7 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
     return document
 
 
-def read_json(path: Path, model: type[Model]) -> Model:
+def read_json(path: Path | str, model: type[Model]) -> Model:
     """Read a JSON file.
 
     Args:
@@ -98,7 +98,7 @@ def read_json(path: Path, model: type[Model]) -> Model:
     Raises:
         DocumentError: The file cannot be read, is not JSON or does not fit ``model``.
     """
-    text = read_text(path)
+    text = read_text(Path(path))
     if not text.strip():
         raise DocumentError(f"{path}: the file is empty")
     return validate(parse_json(text, str(path)), model, str(path))
@@ -210,7 +210,7 @@ def dump_json(document: StrictModel) -> str:
     return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
 
 
-def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) -> None:
+def write_atomically(path: Path | str, content: str | bytes | Callable[[Path], None]) -> None:
     """Write a file completely or not at all: write a temporary file beside it, sync, rename.
 
     Links are followed. An existing file keeps its mode.
@@ -224,7 +224,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) 
         OSError: Writing failed, for example because the disk is full, or ``path`` is no regular
             file. The error names ``path``, which is unchanged.
     """
-    place = replaced_by_writing(path)
+    place = replaced_by_writing(Path(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     made = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
@@ -233,7 +233,7 @@ def write_atomically(path: Path, content: str | bytes | Callable[[Path], None]) 
         raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as stream:
-            mode = os.stat(place if place.exists() else handle).st_mode
+            mode = (place.stat() if place.exists() else os.fstat(handle)).st_mode
             if not callable(content):
                 stream.write(content.encode() if isinstance(content, str) else content)
         if callable(content):

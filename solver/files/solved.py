@@ -22,7 +22,9 @@ def file_stem(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", name)
 
 
-def read_solved(schedule: Path, graph: Path | None = None) -> tuple[CostedGraph, Schedule]:
+def read_solved(
+    schedule: Path | str, graph: Path | str | None = None
+) -> tuple[CostedGraph, Schedule]:
     """Read a schedule and its costed graph, and check every figure that the schedule states.
 
     Args:
@@ -38,7 +40,7 @@ def read_solved(schedule: Path, graph: Path | None = None) -> tuple[CostedGraph,
             figure that its actions do not have.
     """
     read = read_json(schedule, Schedule)
-    costed = read_json(graph or graph_path(schedule), CostedGraph)
+    costed = read_json(graph or graph_path(Path(schedule)), CostedGraph)
     require_true_figures(costed, read, str(schedule))
     return costed, read
 
