@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from devices.documents.readable import printable
+
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
 
@@ -69,9 +71,14 @@ class Console:
         return Progress(self, activity, things)
 
 
+def _lines(text: str) -> str:
+    """The text without what would change a terminal: names in it may be from files of others."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _print(text: str, stream: TextIO) -> None:
     try:
-        print(text, file=stream, flush=True)
+        print(_lines(text), file=stream, flush=True)
     except BrokenPipeError:
         _ignore_from_now_on(stream)
 
@@ -109,7 +116,7 @@ class Status:
         self._first.daemon = True
         self._rich = _rich_console()
         self._says_first = bool(text) and not self._rich.is_terminal
-        self._status = RichStatus(text, console=self._rich)
+        self._status = RichStatus(_lines(text), console=self._rich)
         self._lines_every_s = lines_every_s
         self._next_line_at = 0.0
         self._phase = ""
@@ -135,7 +142,7 @@ class Status:
         The first text of a ``phase`` is never left out.
         """
         self._first.cancel()
-        self._status.update(text)
+        self._status.update(_lines(text))
         is_new, self._phase = phase != self._phase, phase
         too_soon = time.monotonic() < self._next_line_at and not is_new
         if self._rich.is_terminal or passing or too_soon:
@@ -163,7 +170,7 @@ class Progress:
         )
         self._progress = RichProgress(*columns, console=_rich_console(), transient=True)
         self._task = self._progress.add_task(
-            activity, total=1.0 if things is None else things, left=""
+            _lines(activity), total=1.0 if things is None else things, left=""
         )
         self._console = console
         self._things = things
@@ -192,7 +199,7 @@ class Progress:
         if things is not None:
             self._things = things
             self._progress.update(self._task, total=things)
-        self._progress.update(self._task, description=activity, completed=done, left=left)
+        self._progress.update(self._task, description=_lines(activity), completed=done, left=left)
         # A share changes too often for a line at each change.
         shown = (activity, 0.0 if self._things is None else done)
         if self._progress.console.is_terminal or shown == self._shown:

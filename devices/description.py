@@ -18,7 +18,7 @@ from devices.documents.document import DocumentError, StrictModel, read_yaml
 from devices.documents.explain import choices
 from devices.firmware import Emulator, Firmware
 from devices.meters import GpioSync, Meter
-from devices.quantities import Count, Name, Port, Positive, Size
+from devices.quantities import Count, FilePath, Line, Name, Port, Positive, Size
 
 
 def _bare_host(host: str) -> str:
@@ -77,8 +77,8 @@ class SshTransport(StrictModel):
     host: HostName
     user: UserName | None = None
     port: Port | None = None
-    key: Path | None = None
-    known_hosts: Path | None = None
+    key: FilePath | None = None
+    known_hosts: FilePath | None = None
     jump: JumpHost | None = None
     connect_timeout_s: Positive = 10.0
     keep_alive_s: Positive = 5.0
@@ -109,7 +109,7 @@ class NativeToolchain(StrictModel):
 
     kind: Literal["native"]
     compiler: CommandWords = "cc"
-    flags: tuple[str, ...] = ("-O3", "-march=native")
+    flags: tuple[Line, ...] = ("-O3", "-march=native")
     matmul: Literal["auto", "cblas", "in-tree"] = "auto"
 
 
@@ -122,7 +122,7 @@ class CrossToolchain(StrictModel):
 
     kind: Literal["cross"]
     compiler: CommandWords
-    flags: tuple[str, ...] = ()
+    flags: tuple[Line, ...] = ()
     matmul: Literal["cblas", "in-tree"] = "in-tree"
 
 
@@ -175,8 +175,8 @@ class Storage(StrictModel):
     medium: Literal[
         "sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "psram", "disk"
     ]
-    path: str | None = None
-    driver: str | None = None
+    path: Line | None = None
+    driver: Line | None = None
     mtd_partition: Name | None = None
     dma: bool = False
     page_bytes: Count = 4096

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-from devices.quantities import Count, Name, Positive
+from devices.quantities import Count, FilePath, Name, Positive
 
 Address: TypeAlias = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
 
@@ -50,7 +49,7 @@ class CopyFlasher(StrictModel):
     """Boot loader that appears as a disk; ``uf2_family`` identifies the chip, for format uf2."""
 
     kind: Literal["copy"]
-    directory: Path
+    directory: FilePath
     format: Literal["bin", "hex", "uf2"]
     uf2_family: Address | None = None
 

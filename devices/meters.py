@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-from devices.quantities import Count, Name, Port, Positive, WholeNumber
+from devices.quantities import Count, FilePath, Line, Name, Port, Positive, WholeNumber
 
 
 class _Sensor(StrictModel):
@@ -55,10 +55,10 @@ class HwmonMeter(_Sensor):
 
     kind: Literal["hwmon"]
     driver: Name
-    label: str | None = None
+    label: Line | None = None
     channel: Count | None = None
     rate_hz: Positive = 100.0
-    root: Path = Path("/sys/class/hwmon")
+    root: FilePath = Path("/sys/class/hwmon")
 
     @model_validator(mode="after")
     def _one_address(self) -> HwmonMeter:
@@ -77,7 +77,7 @@ class RaplMeter(_Sensor):
     kind: Literal["rapl"]
     domain: Name = "package-0"
     rate_hz: Positive = 100.0
-    root: Path = Path("/sys/class/powercap")
+    root: FilePath = Path("/sys/class/powercap")
 
 
 class InaMeter(StrictModel):
@@ -131,7 +131,7 @@ class GpioSync(StrictModel):
 
     kind: Literal["gpio"]
     input: WholeNumber
-    chip: Path | None = None
+    chip: FilePath | None = None
     line: WholeNumber | None = None
 
     @model_validator(mode="after")

@@ -6,11 +6,14 @@ overflows, and that a message names the figure instead of what it breaks.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from pathlib import Path
+from typing import Annotated, TypeAlias, TypeVar
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
+from devices.documents.explain import shown
 from devices.documents.readable import size
 
 MOST_COST = 1e9
@@ -29,6 +32,17 @@ _MOST_WHOLE = 2**63 - 1
 _LONGEST_NAME = 4096
 _LONGEST_LABEL = 400
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_Text = TypeVar("_Text", str, Path)
+
+
+def _without_control_characters(text: _Text) -> _Text:
+    """No program or file can have a NUL in its name, and others change what a terminal shows."""
+    if _CONTROL.search(str(text)):
+        raise ValueError(f"found {shown(str(text))}; allowed: text without control characters")
+    return text
+
+
 NonNegative: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
 """Also sums: a thousand million actions of ``MOST_COST`` each stay within it."""
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -44,9 +58,19 @@ Seed: TypeAlias = WholeNumber
 Count: TypeAlias = Annotated[int, Field(ge=1, le=_MOST_WHOLE)]
 """A number of things from 1 on."""
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
-Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
-Label: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LABEL)]
+Line: TypeAlias = Annotated[
+    str, Field(max_length=_LONGEST_NAME), AfterValidator(_without_control_characters)
+]
+Name: TypeAlias = Annotated[
+    str,
+    Field(min_length=1, max_length=_LONGEST_NAME),
+    AfterValidator(_without_control_characters),
+]
+Label: TypeAlias = Annotated[
+    str, Field(max_length=_LONGEST_LABEL), AfterValidator(_without_control_characters)
+]
 """Name that stands in messages: of an op, a tensor, a graph, a profile."""
+FilePath: TypeAlias = Annotated[Path, AfterValidator(_without_control_characters)]
 
 
 @dataclass(frozen=True)

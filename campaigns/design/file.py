@@ -19,7 +19,7 @@ from devices.documents.document import StrictModel
 from devices.documents.explain import choices
 from devices.meters import Meter
 from devices.operation import Loss
-from devices.quantities import Count, Name, Positive, Seed, StatedSlices
+from devices.quantities import Count, Line, Name, Positive, Seed, StatedSlices
 from networks.kinds import Optimizer, Place
 from solver.baselines.names import BASELINE_NAMES
 from solver.options import Coverage, FormulationName, Order
@@ -126,7 +126,7 @@ class Condition(StrictModel):
     governor: Name | None = None
     frequency_hz: Positive | None = None
     compiler: Name | None = None
-    flags: tuple[str, ...] | None = None
+    flags: tuple[Line, ...] | None = None
     storage: Storage | None = None
     meter: Meter | None = None
 

@@ -11,6 +11,8 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from devices.documents.readable import printable
+
 _MOST_SENTENCES = 5
 _MOST_PROBLEMS = 10_000
 _MOST_SHOWN = 80
@@ -241,13 +243,6 @@ def shown(found: object) -> str:
         return "a list"
     text = repr(found) if isinstance(found, str) else json.dumps(found)
     return _shortened(text, _MOST_SHOWN)
-
-
-def printable(text: str) -> str:
-    """The text on one line: line breaks and control characters are escaped."""
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
 
 
 def _shortened(text: str, most: int) -> str:

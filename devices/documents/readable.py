@@ -99,6 +99,13 @@ def time_words(source: str | None, what: str = "time") -> str:
     return f"{what} ({source})" if source in {"emulated", "published"} else what
 
 
+def printable(text: str) -> str:
+    """The text on one line: line breaks and control characters are escaped."""
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
+
+
 def with_short_words(text: str) -> str:
     """Shorten words of hundreds of characters; they end in dots."""
     return re.sub(rf"(\S{{{_MOST_IN_A_WORD}}})\S{{4,}}", r"\1...", text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from devices.documents.explain import printable
+from devices.documents.readable import printable
 from devices.errors import InputError
 
 _LONGEST_LINE = 600

@@ -8,6 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
+from pydantic import ValidationError
+
+from devices.documents.explain import explain
 from devices.errors import InputError
 from devices.operation import Loss
 from devices.profile import ProfiledNetwork
@@ -147,18 +150,25 @@ def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingS
 
 
 def profiled_network(model: str, step: TrainingStep) -> ProfiledNetwork:
-    """What a profile states of the training step that :func:`build_model` built of ``model``."""
-    return ProfiledNetwork(
-        model=model,
-        batch=step.batch,
-        optimizer=step.optimizer,
-        loss=step.loss,
-        train=step.train,
-        accumulate=step.accumulate if step.accumulate > 1 else None,
-        slices=step.slices,
-        codecs=True if step.codecs else None,
-        lora=step.lora,
-    )
+    """What a profile states of the training step that :func:`build_model` built of ``model``.
+
+    Raises:
+        ModelError: A profile cannot state it, for example for a control character in a name.
+    """
+    try:
+        return ProfiledNetwork(
+            model=model,
+            batch=step.batch,
+            optimizer=step.optimizer,
+            loss=step.loss,
+            train=step.train,
+            accumulate=step.accumulate if step.accumulate > 1 else None,
+            slices=step.slices,
+            codecs=True if step.codecs else None,
+            lora=step.lora,
+        )
+    except ValidationError as error:
+        raise ModelError(explain(error, ProfiledNetwork, "the network")) from None
 
 
 def _built_in(name: str, batch: int | None) -> Network:

@@ -23,6 +23,7 @@ from devices.quantities import (
     Count,
     Fraction,
     Label,
+    Line,
     Size,
     StatedSlices,
     UnitCost,
@@ -121,11 +122,11 @@ class Origin(StrictModel):
     they are absent if the costs are published figures, which belong to no particular kernels.
     """
 
-    model: str
+    model: Line
     model_sha256: str | None = None
     loss: Loss | None = None
-    train: tuple[str, ...] | None = None
-    lora: str | None = None
+    train: tuple[Line, ...] | None = None
+    lora: Line | None = None
     batch: Count
     accumulate: Annotated[int, Field(ge=2)] | None = None
     slices: StatedSlices | None = None

@@ -285,6 +285,8 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
         ({"boards": ["../../board.yaml"]}, "stays below its directory"),
         ({"boards": ["/etc/passwd"]}, "stays below its directory"),
         ({"networks": ["~/net.onnx"]}, "stays below its directory"),
+        ({"networks": ["net\0.onnx"]}, "allowed: text without control characters"),
+        ({"boards": ["\x1b[2J.yaml"]}, "allowed: text without control characters"),
         ({"boards": ["locl"]}, "no device 'locl' in the catalogue; did you mean local?"),
         ({"boards": [{"profile": "m44"}]}, "no profile 'm44'; did you mean m4?"),
         ({"boards": [{"tags": ["x"]}]}, "a board needs either device or profile"),

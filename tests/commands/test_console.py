@@ -89,3 +89,13 @@ def test_progress_with_a_share_prints_a_line_for_each_activity(
         progress.show("block 1", 0.25, "3 s left")
         progress.show("block 2", 0.5, "2 s left")
     assert capsys.readouterr().err.rstrip() == "  0 %  block 1\n 50 %  block 2  2 s left"
+
+
+def test_no_name_in_a_text_changes_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console()
+    console.say("reading\x1b[2J\r\nnext")
+    console.result("na\udcffme\x07")
+    console.table([["head"], ["\x9b31m"]])
+    captured = capsys.readouterr()
+    assert captured.err == "reading\\x1b[2J\\r\nnext\n"
+    assert captured.out == "na\\udcffme\\x07\nhead\n\\x9b31m\n"

@@ -486,6 +486,25 @@ def test_a_compiler_is_a_command(compiler: str, said: str) -> None:
         validate(described, DeviceDescription, "local")
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "key"),
+    [
+        ("path: ~/pages", r'path: "a\0b"', "storage.path"),
+        ("kind: native", 'kind: native\n  flags: ["-O\\0"]', "toolchain.flags[0]"),
+        ("kind: native", 'kind: native\n  compiler: "cc\\e"', "toolchain.compiler"),
+        ("host: pi.lab", 'host: pi.lab\n  key: "a\\0"', "transport.key"),
+        ("model: Raspberry", r'model: "a\x7f" #', "model"),
+    ],
+)
+def test_control_characters_are_refused_in_names_and_paths(
+    tmp_path: Path, right: str, wrong: str, key: str
+) -> None:
+    assert right in SSH_BOARD
+    said = complaint(tmp_path, SSH_BOARD.replace(right, wrong))
+    assert said.startswith(f"board.yaml: {key}: found '")
+    assert said.endswith("; allowed: text without control characters")
+
+
 def test_the_advice_to_measure_a_description_can_be_pasted(tmp_path: Path) -> None:
     path = tmp_path / "my board;touch x.yaml"
     path.write_text(dump_yaml(load_description("pi4")))

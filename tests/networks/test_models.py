@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devices.operation import OpSpec
-from networks.models import ModelError, build_model, model_names
+from networks.models import ModelError, build_model, model_names, profiled_network
 
 # Trained parameters and running statistics. Sources: torchvision's tables (VGG, ResNet); the
 # checkpoint of BERT-base (109,482,240 with pooler) plus a classifier of 2 × 768 + 2; Keras' totals
@@ -91,3 +91,9 @@ def test_batch_sizes_and_optimizers_are_checked() -> None:
         build_model("resnet8", batch=0)
     with pytest.raises(ModelError, match="no optimizer is named 'adagrad'; allowed: sgd, momentum"):
         build_model("resnet8", optimizer="adagrad")
+
+
+def test_a_network_that_no_profile_can_state_is_refused_with_a_sentence() -> None:
+    said = r"the network: model: found 'net\\x1b\.pt2'; allowed: text without control characters"
+    with pytest.raises(ModelError, match=said):
+        profiled_network("net\x1b.pt2", build_model("linear"))
