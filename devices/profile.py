@@ -539,6 +539,12 @@ class Additivity(StrictModel):
     sum_warm_s: NonNegative
     sum_cold_s: NonNegative
 
+    @model_validator(mode="after")
+    def _takes_time(self) -> Additivity:
+        if not self.step_s.median:
+            raise ValueError("step_s: found a median of 0; a step takes time")
+        return self
+
     def ratio(self, state: CacheState) -> float:
         """Sum of the operations over the step's time; 1 is perfect additivity."""
         total = self.sum_warm_s if state == "warm" else self.sum_cold_s

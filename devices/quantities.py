@@ -1,7 +1,8 @@
 """Scalar types of documents, each with the numbers or names that it allows.
 
-The bounds are far beyond anything plausible. They make sure that no sum or product of valid figures
-overflows, and that a message names the figure instead of what it breaks.
+The bounds are far beyond anything plausible. They make sure that sums and products of valid figures
+are finite, and that a message names the figure instead of what it breaks. Such a sum or product may
+be beyond the bounds itself, and a quotient by a tiny figure infinite: whoever states one checks it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from devices.documents.document import StrictModel
-from devices.quantities import NonNegative, Positive, Size
+from devices.quantities import MOST, NonNegative, Positive, Size
 
 DAYS_PER_YEAR = 365.25
 
@@ -93,6 +93,7 @@ def wear(
         reason = f"the description of the {storage.medium} states no {key}"
     else:
         years = endurance * spread_bytes / worn_bytes / (steps_per_day * DAYS_PER_YEAR)
+        years = min(years, MOST)
         reason = (
             None
             if raw is not None

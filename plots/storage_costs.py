@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
 from devices.profile import AffinePageCost, DeviceProfile, Interval, StorageCosts
+from devices.quantities import LEAST
 from plots.layout import WIDTH_INCHES, page, save, wrapped
 from plots.style import (
     BLUE,
@@ -209,7 +210,7 @@ def _legend(curve: _Curve, unit: str, quantity: Quantity) -> list[str]:
     page = "byte" if curve.page_bytes == 1 else f"{size_text(curve.page_bytes)}"
     law = f"{engineering(curve.fixed, unit)} + {engineering(curve.per_page, unit)} per {page}"
     rate = ""
-    if quantity == "time" and curve.per_page > 0:
+    if quantity == "time" and curve.per_page >= LEAST:  # else the rate may be infinite
         rate = f" ({engineering(curve.page_bytes / curve.per_page, 'B/s')})"
     has_fit = quantity == "time" and bool(curve.points)
     fit = [f"RMS fit error {100 * curve.fit_error:.1f} %"] if has_fit else []

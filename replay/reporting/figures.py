@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from pydantic import ValidationError
+
 from devices.documents.unlike import unlike
 from devices.profile import EnergySource, Interval, MeterRecord
+from devices.quantities import MOST
 from devices.replay import (
     ActivityEnergies,
     Comparison,
@@ -46,7 +49,11 @@ def remade_report(
         that is not as stated, without the name of the file.
     """
     expected = expected_step(graph, schedule)
-    remade = _remade(report, graph, schedule, expected)
+    try:
+        remade = _remade(report, graph, schedule, expected)
+    except ValidationError:
+        beyond = f"states figures whose sums, products or shares are more than {MOST:g}"
+        return report, iter((beyond,))
     return remade, _differences(report, remade, graph, expected)
 
 

@@ -31,6 +31,7 @@ from devices.profile import (
     StorageCosts,
 )
 from devices.published import published_flop
+from devices.quantities import MOST_COST
 from networks.training.step import TrainingStep
 from solver.costing.model import CostInStep, CostModel, NotPredictable
 from solver.costing.packing import PackedTransfers, packed_transfers
@@ -128,7 +129,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
         if spec in profile.by_spec:
             costs[execution] = _measured(profile, model, execution)
         elif profile.rates is not None:
-            costs[execution] = _at_rates(profile.rates, spec, model.workspace_bytes(spec))
+            costs[execution] = _at_rates(profile, profile.rates, spec, model.workspace_bytes(spec))
         else:
             missing.setdefault(spec, {})[execution] = occurrences
     if missing and strict:
@@ -224,13 +225,18 @@ def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:
     )
 
 
-def _at_rates(rates: ComputeRates, spec: OpSpec, workspace_bytes: int) -> _Cost:
+def _at_rates(
+    profile: DeviceProfile, rates: ComputeRates, spec: OpSpec, workspace_bytes: int
+) -> _Cost:
     flop = published_flop(spec)
+    time_s, energy_j = flop / rates.flop_per_s, flop / rates.flop_per_j
+    if max(time_s, energy_j) > MOST_COST:
+        raise CostingError(
+            f"{profile.name}: {spec.key} takes {time_s:g} s and {energy_j:g} J at the profile's"
+            f" rates; allowed: at most {MOST_COST:g} seconds and joules"
+        )
     return _Cost(
-        None,
-        Interval.exact(flop / rates.flop_per_s),
-        Interval.exact(flop / rates.flop_per_j),
-        workspace_bytes=workspace_bytes,
+        None, Interval.exact(time_s), Interval.exact(energy_j), workspace_bytes=workspace_bytes
     )
 
 

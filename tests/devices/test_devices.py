@@ -21,6 +21,7 @@ from devices.description import (
     CATALOG,
     DeviceDescription,
     SshTransport,
+    Storage,
     catalog_names,
     load_description,
 )
@@ -49,6 +50,7 @@ from devices.profile import (
 )
 from devices.program import COMMAND
 from devices.published import load_published, published_flop, published_names
+from devices.wear import wear
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.kernels import required_sizes
 
@@ -692,6 +694,25 @@ def test_implausible_quantities_are_refused(
     tmp_path: Path, right: str, wrong: str, said: str
 ) -> None:
     assert said in complaint(tmp_path, SSH_BOARD.replace(right, wrong))
+
+
+def test_a_step_takes_time() -> None:
+    document = watched_profile()
+    document["additivity"] = {
+        "model": "linear",
+        "step_s": {"median": 0.0, "low": 0.0, "high": 1.0},
+        "sum_warm_s": 1.0,
+        "sum_cold_s": 1.0,
+    }
+    with pytest.raises(DocumentError, match=r"additivity: step_s: .*; a step takes time"):
+        validate(document, DeviceProfile, "bench")
+
+
+def test_a_medium_that_outlives_everything_has_a_life_that_can_be_stated() -> None:
+    storage = Storage(
+        medium="sd", path="~/pages", capacity_bytes=9 * 10**18, endurance_cycles=9 * 10**18
+    )
+    assert wear(storage, 1, 0, part_bytes=1, steps_per_day=1e-12).years == 1e18
 
 
 @pytest.mark.parametrize("value", ["2147483648", "9" * 5000, "-1"])

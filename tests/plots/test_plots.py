@@ -333,6 +333,16 @@ def test_published_paging_costs_are_lines_without_a_fit(tmp_path: Path) -> None:
     assert "PUBLISHED figures, not measured here" in text
 
 
+def test_paging_whose_pages_take_no_time_has_no_rate(tmp_path: Path) -> None:
+    published = load_published("m4")
+    assert published.storage is not None
+    read = published.storage.read.model_copy(update={"per_page_s": 5e-324})
+    profile = published.changed(storage=published.storage.model_copy(update={"read": read}))
+    storage_costs(profile, tmp_path / "p.svg")
+    text = texts_of(tmp_path / "p.svg")
+    assert text.count("MB/s") == 1  # of writing only
+
+
 def test_a_profile_without_storage_has_no_paging_to_draw(tmp_path: Path) -> None:
     profile = made_up_profile(SPECS).model_copy(update={"storage": None})
     with pytest.raises(ValueError, match="bench has no storage costs"):

@@ -101,6 +101,16 @@ def test_a_run_reads_as_it_was_written(run: Path) -> None:
     assert dump_json(stored.report) == (run / REPORT).read_text()
 
 
+def test_measurements_whose_shares_are_beyond_any_quantity_are_refused(
+    run: Path, tmp_path: Path
+) -> None:
+    endless = {"median": 1e18, "low": 1e18, "high": 1e18}
+    with_value(run, tmp_path, ["actions", 1, "time_s", "measured"], endless)
+    with_value(tmp_path, tmp_path, ["actions", 0, "share"], 1e6)  # of a very short step
+    with pytest.raises(InputError, match=r"sums, products or shares are more than 1e\+18"):
+        StoredRun.read(tmp_path)
+
+
 @pytest.mark.slow
 @examples(100)
 @given(data=st.data())

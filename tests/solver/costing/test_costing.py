@@ -468,3 +468,10 @@ def test_gradients_of_parameters_in_parts_of_a_batch_are_no_activations() -> Non
         return replay(graph, keep_everything(graph), "activations").peak_bytes
 
     assert peak_bytes(2) < 0.6 * peak_bytes(1)
+
+
+def test_an_operation_that_takes_forever_at_the_rates_of_a_profile_is_named() -> None:
+    published = load_published("m4")
+    rates = ComputeRates(flop_per_s=1e-12, flop_per_j=1.0)
+    with pytest.raises(CostingError, match=r"m4: linear\.forward .* s and .* J at the profile's"):
+        cost_graph(build_model("linear", 1), published.changed(rates=rates))
