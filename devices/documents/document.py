@@ -14,7 +14,7 @@ import stat
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -167,8 +167,13 @@ def validate(data: object, model: type[Model], source: str) -> Model:
         The validated document.
 
     Raises:
-        DocumentError: ``data`` does not fit ``model``; the message names the wrong keys.
+        DocumentError: ``data`` does not state its version, or does not fit ``model``; the message
+            names the wrong keys.
     """
+    version = model.model_fields.get("schema_")
+    if version is not None and isinstance(data, dict) and "schema" not in data:
+        (allowed,) = get_args(version.annotation)
+        raise DocumentError(f"{source}: schema: missing; this key is required; allowed: {allowed}")
     try:
         text = json.dumps(model.converted(data), ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -50,7 +50,10 @@ from devices.profile import (
 )
 from devices.program import COMMAND
 from devices.published import load_published, published_flop, published_names
+from devices.replay import ReplayReport
 from devices.wear import wear
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.kernels import required_sizes
 
@@ -745,6 +748,21 @@ def test_wrong_json_is_reported_like_wrong_yaml(tmp_path: Path, text: str, said:
     with pytest.raises(DocumentError) as caught:
         read_json(path, Point)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("model", "version"),
+    [
+        (DeviceProfile, "device-profile/1"),
+        (CostedGraph, "costed-graph/1"),
+        (Schedule, "schedule/2"),
+        (ReplayReport, "replay/1"),
+    ],
+)
+def test_a_file_states_the_version_of_its_format(model: type[StrictModel], version: str) -> None:
+    said = f"file: schema: missing; this key is required; allowed: {version}"
+    with pytest.raises(DocumentError, match=f"^{said}$"):
+        validate({"name": "any"}, model, "file")
 
 
 def test_a_whole_number_may_be_written_with_an_exponent_in_json_too(tmp_path: Path) -> None:
