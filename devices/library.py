@@ -42,6 +42,8 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         if candidate.is_file():
             return _read_profile(candidate, measured)
     if len(path.parts) > 1:
+        if path.exists():  # a directory or a pipe: reading says so
+            return _read_profile(path, measured)
         raise NoProfile(f"{name_or_path}: no such file")
     if name in published_names():
         return load_published(name)

@@ -78,7 +78,7 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
     if data is None:
         raise DocumentError(f"{path}: the file is empty")
     document = validate(data, model, str(path))
-    if model.end_marked and text.rstrip().rpartition("\n")[2] != "...":
+    if model.end_marked and not _is_ended(text):
         raise DocumentError(
             f"{path}: the file is cut off: it does not end with a line of three dots"
         )
@@ -119,7 +119,7 @@ def read_text(path: Path) -> str:
             raise DocumentError(
                 f"{path}: larger than {MOST_BYTES >> 20} MiB, which no file of this format is"
             )
-        return content.decode("utf-8")
+        return content.decode("utf-8-sig")  # without a byte order mark, which some editors write
     except OSError as error:
         raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -270,6 +270,14 @@ def require_writable(path: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     if not os.access(directory, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
+def _is_ended(text: str) -> bool:
+    """Whether the last line of a YAML text, apart from comments, is one of three dots."""
+    for line in reversed(text.splitlines()):
+        if content := line.partition("#")[0].rstrip():
+            return content == "..."
+    return False
 
 
 class _RepeatedKeyError(Exception):

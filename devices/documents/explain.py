@@ -6,7 +6,8 @@ import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -186,10 +187,12 @@ def _expected_keys(models: tuple[type[BaseModel], ...]) -> str:
 def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
     """Follow pydantic's location through the models, leaving out the tags of unions.
 
-    Pydantic inserts a union's tag into the location; it is no key of the file.
+    Pydantic inserts a union's tag into the location, or its own name of the type that did not fit;
+    neither is a key of the file.
     """
     path = ""
     around = model
+    names_type = False
     models: tuple[type[BaseModel], ...] = (model,)
     for part in location:
         if isinstance(part, int):
@@ -199,18 +202,36 @@ def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
         if len(models) > 1 and tagged:
             models = (tagged[0],)
             continue
+        if names_type:
+            names_type = False
+            continue
         path += f".{_shortened(part, _MOST_SHOWN)}" if path else _shortened(part, _MOST_SHOWN)
         if models:
             around = models[0]
-            models = _models_at(around, part)
+            annotation = _annotation_at(around, part)
+            models = tuple(_models_in(annotation))
+            names_type = _is_union_of_types(annotation)
     return _Place(path, models, around)
 
 
-def _models_at(model: type[BaseModel], key: str) -> tuple[type[BaseModel], ...]:
+def _annotation_at(model: type[BaseModel], key: str) -> Any:
     for name, field in model.model_fields.items():
         if key in (name, field.alias):
-            return tuple(_models_in(field.annotation))
-    return ()
+            return field.annotation
+    return None
+
+
+def _is_union_of_types(annotation: Any) -> bool:
+    """Whether a value, or an item of a list, has one of several types, not all of them models."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Annotated, tuple, list):
+        return _is_union_of_types(arguments[0])
+    if origin not in (Union, UnionType):
+        return False
+    types = [each for each in arguments if each is not NoneType]
+    if len(types) == 1:
+        return _is_union_of_types(types[0])
+    return not all(_models_in(each) for each in types)
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

@@ -5,6 +5,8 @@ Files of this project stay far below them.
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from devices.errors import InputError
 
 MOST_BYTES = 64 << 20
@@ -33,7 +35,8 @@ def number(text: str) -> int | float:
     """Parse a decimal number; an exact whole number (``1e9``, ``4.0``) becomes an int."""
     _check_digits(text)
     value = float(text)
-    return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+    is_exact = abs(value) <= 2**53 or Decimal(text) == value
+    return int(value) if value.is_integer() and is_exact else value
 
 
 def check_values(count: int) -> None:

@@ -383,6 +383,14 @@ def test_errors_inside_a_union_name_the_path_that_stands_in_the_file(tmp_path: P
     assert complaint(tmp_path, text).startswith("board.yaml: meter.rate_hz: found 'fast'")
 
 
+def test_a_value_of_one_of_several_types_is_named_by_its_own_key(tmp_path: Path) -> None:
+    said = complaint(tmp_path, SSH_BOARD + "meter: {kind: nvml, gpu: -1.5}\n")
+    assert said == (
+        "board.yaml: meter.gpu: found -1.5; allowed: a whole number\n"
+        'board.yaml: meter.gpu: found -1.5; allowed: text, in quotes: "-1.5"'
+    )
+
+
 class Circle(StrictModel):
     shape: Literal["circle"]
     radius: int
@@ -540,6 +548,8 @@ def test_a_missing_file_a_directory_and_binary_content_are_plain_errors(tmp_path
     [
         ("1e9", 1_000_000_000),
         ("1.5e9", 1_500_000_000),
+        ("9e18", 9_000_000_000_000_000_000),
+        ("9.0071992547409931e15", 9007199254740994.0),
         ("1E-3", 0.001),
         (".5", 0.5),
         ("4.0", 4),
@@ -689,6 +699,7 @@ def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> No
     [
         ("nominal_power_w: 3", "nominal_power_w: 1e308", "allowed: at most 1e+18 watts"),
         ("nominal_power_w: 3", "nominal_power_w: 1e-300", "allowed: at least 1e-12 watts"),
+        ("4294967296", "1e19", "found 10000000000000000000; allowed: at most 9.22337e+18 bytes"),
         ("4294967296", "1" + "0" * 30, "allowed: at most 9.22337e+18 bytes"),
         ("host: pi.lab", f"host: {'x' * 5000}", "allowed: at most 4096 characters"),
     ],
@@ -1306,6 +1317,30 @@ def test_a_profile_cut_off_between_two_notes_says_that_it_is_cut_off(tmp_path: P
     path.write_text(text[: text.rindex("- ")], encoding="utf-8")
     with pytest.raises(DocumentError, match=r"cut\.yaml: the file is cut off"):
         resolve_profile(str(path))
+
+
+@pytest.mark.parametrize("end", ["# kept\n", "\n# kept", "... # kept\n", "...\r"])
+def test_a_comment_after_the_end_of_a_profile_is_no_cut(tmp_path: Path, end: str) -> None:
+    text = dump_yaml(load_published("m4"))
+    path = tmp_path / "m4.yaml"
+    whole = text.removesuffix("...\n") + end if end.startswith("...") else text + end
+    path.write_text(whole if "\r" not in end else whole.replace("\n", "\r"), encoding="utf-8")
+    assert resolve_profile(str(path)) == load_published("m4")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_document(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text('\ufeff{"x": 1}', encoding="utf-8")
+    (tmp_path / "p.yaml").write_text("\ufeffx: 1\n", encoding="utf-8")
+    assert read_json(tmp_path / "p.json", Point) == read_yaml(tmp_path / "p.yaml", Point)
+
+
+def test_a_profile_that_is_a_directory_or_a_pipe_exists(tmp_path: Path) -> None:
+    (tmp_path / "dir.yaml").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DocumentError, match=r"dir\.yaml: cannot be read: Is a directory"):
+        resolve_profile(str(tmp_path / "dir.yaml"), measured=tmp_path / "none")
+    with pytest.raises(DocumentError, match="pipe: cannot be read: it is a named pipe"):
+        resolve_profile(str(tmp_path / "pipe"), measured=tmp_path / "none")
 
 
 def test_an_operand_without_elements_is_refused_even_if_two_of_its_sizes_are_negative() -> None:
