@@ -1,4 +1,4 @@
-"""Processes that the program starts."""
+"""Processes that the program starts, and the place of what it keeps."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.errors import SetupMissing
 from devices.program import (
     COMMAND,
     command_line,
@@ -21,6 +23,7 @@ from devices.program import (
     ended_in_any_case,
     installing_extra,
 )
+from devices.user_cache import user_cache
 from tests.support.paths import ROOT
 
 
@@ -104,3 +107,18 @@ def test_an_extra_is_installed_from_the_checkout_into_the_environment_in_use() -
     python, *words = shlex.split(installing_extra("serve"))
     assert python == sys.executable
     assert words == ["-m", "pip", "install", f"{ROOT}[serve]"]
+
+
+def test_without_a_home_directory_a_sentence_says_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(user: int) -> None:
+        raise KeyError(user)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(SetupMissing, match=r"no home directory.*; set HOME or XDG_CACHE_HOME"):
+        user_cache()
+    monkeypatch.setenv("XDG_CACHE_HOME", "/kept")
+    assert user_cache() == Path("/kept/joulewright")
