@@ -46,6 +46,9 @@ CommandWords: TypeAlias = Annotated[Name, AfterValidator(_command)]
 HostName: TypeAlias = Annotated[Name, AfterValidator(_bare_host)]
 UserName: TypeAlias = Annotated[Name, Field(pattern=r"^[^\s\"]+$")]
 
+# Names of files contain it, with what tells them apart; they may have 255 bytes.
+_LONGEST_NAME = 100
+
 CATALOG = Path(__file__).parent / "catalog"
 
 
@@ -250,7 +253,7 @@ class DeviceDescription(StrictModel):
     """
 
     schema_: Annotated[Literal["device/1"], Field(alias="schema")]
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=_LONGEST_NAME)]
     model: Name
     processor: Processor | None = None
     transport: Transport

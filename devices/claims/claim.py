@@ -192,6 +192,10 @@ def _claimed(directory: Path, lock: str, refused: _Refusal, patience_s: float) -
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(file_failure(error)) from None
     except OSError as error:
+        if is_new:
+            with suppress(OSError):  # nobody else has locked what has just been made
+                (directory / lock).unlink(missing_ok=True)
+                directory.rmdir()
         raise InputError(
             f"{directory}: this directory cannot be locked for this program alone"
             f" ({error.strerror or error})",

@@ -180,6 +180,8 @@ def test_a_file_system_without_locks_is_refused_with_a_sentence(
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     assert "(No locks available); choose a directory" in refusal(tmp_path)
+    assert "(No locks available); choose a directory" in refusal(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 # --- commands -------------------------------------------------------------------------------------

@@ -701,6 +701,7 @@ def test_a_file_that_is_too_large_or_has_no_end_is_refused(tmp_path: Path) -> No
         ("nominal_power_w: 3", "nominal_power_w: 1e-300", "allowed: at least 1e-12 watts"),
         ("4294967296", "1e19", "found 10000000000000000000; allowed: at most 9.22337e+18 bytes"),
         ("4294967296", "1" + "0" * 30, "allowed: at most 9.22337e+18 bytes"),
+        ("name: bench-pi", f"name: {'b' * 101}", "allowed: at most 100 characters"),
         ("host: pi.lab", f"host: {'x' * 5000}", "allowed: at most 4096 characters"),
     ],
 )
