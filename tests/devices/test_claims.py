@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,8 @@ def test_a_file_that_another_program_is_going_to_write_is_refused(tmp_path: Path
 def test_a_profile_that_another_program_is_going_to_write_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import_module("replay.costs.measuring")  # which would keep the function that is patched here
+    import_module("replay.costs.general")
     monkeypatch.setattr("profiler.run.run.profile_device", pytest.fail)
     out = tmp_path / "x.yaml"
     with holder(FILE_HOLDER, str(out)) as other:
