@@ -138,7 +138,7 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
 
 
 class _Names:
-    """Makes names of C constants, each different from all before."""
+    """Makes names of C constants; neither a name nor its size's ``_BYTES`` is given twice."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -146,7 +146,7 @@ class _Names:
     def of(self, *words: str) -> str:
         stem = re.sub(r"[^A-Z0-9]", "_", "_".join(("JW", *words)).upper())
         name, number = stem, 1
-        while name in self._taken:
+        while name in self._taken or f"{name}_BYTES" in self._taken:
             number += 1
             name = f"{stem}_{number}"
         self._taken.update((name, f"{name}_BYTES"))

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from replay.export.directory import write_project
 from replay.export.export import Compilation, Provenance, c_project
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
 from replay.export.project import Updates, training_data
-from replay.export.tables import TrainingData, workspace_queries
+from replay.export.tables import TrainingData, addresses_header, workspace_queries
 from replay.lowering.lowering import lower
 from solver.files.solved import write_solved
 from solver.problem.schedule import Compute, PageIn, PageOut
@@ -523,6 +524,19 @@ def test_addresses_state_what_stands_for_true_and_false(library: KernelLibrary) 
     )
     text = made.files["plan_addresses.h"]
     assert b"seen: float32 [3, 5]; 0 if true, -infinity if false" in text
+
+
+@pytest.mark.parametrize("names", [("image_bytes", "image"), ("image", "image_bytes")])
+def test_no_address_is_defined_twice(digits: Solved, names: tuple[str, str]) -> None:
+    """A constant's size has a name of its own, whatever the inputs are called."""
+    data = training_data(digits.step, 0, Updates())
+    blocks = digits.plan.inputs.values()
+    plan = replace(digits.plan, inputs=dict(zip(names, blocks, strict=True)))
+    batch = dict(zip(names, data.batches[0].values(), strict=True))
+    layout = store_layout(plan, Storage(medium="disk", path=".", page_bytes=512))
+    text = addresses_header(plan, layout, replace(data, batches=[batch]))
+    defined = re.findall(r"#define (\w+) ", text)
+    assert len(defined) == len(set(defined))
 
 
 @pytest.mark.slow
