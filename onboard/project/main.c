@@ -26,6 +26,14 @@
 #include "plan_values.h"
 #include "storage_file.h"
 
+#if JW_SMALL_MEMORY /* the least that kernels need */
+#define WITH_ENOUGH_WORKSPACE "profile this machine, solve and export again"
+#else
+#define WITH_ENOUGH_WORKSPACE                                                                      \
+    "build with small tiles, for any machine: make clean, then make"                               \
+    " CFLAGS='-O2 -DJW_SMALL_MEMORY=1'"
+#endif
+
 #define DATA_MAGIC 0x3254574au
 #define STORED_STEPS 8 /* at least two */
 
@@ -267,8 +275,7 @@ int main(int argc, char **argv) {
     const char *storage_path = argc > 3 ? argv[3] : "storage.bin";
     const char *lacking = plan_lacks_workspace();
     require(lacking, lacking ? "its kernel needs more workspace than the plan has, which is for"
-                               " another machine; build with small tiles, for any machine: make"
-                               " clean, then make CFLAGS='-O2 -DJW_SMALL_MEMORY=1'"
+                               " another machine; " WITH_ENOUGH_WORKSPACE
                              : NULL);
     const training_data data = open_training(argc > 2 ? argv[2] : "training.bin", plan);
 

@@ -16,6 +16,7 @@ from networks.rates import RateSchedule
 from networks.training import TrainingStep
 from networks.training.accumulation import part_of
 from networks.training.initial import initial_values
+from profiler.building.firmware_image import firmware_identity
 from profiler.building.sources import KERNELS, read_sources, sources_hash
 from profiler.building.toolchain import KERNEL_FLAGS
 from replay.export.export import Compilation, Project, Provenance, c_project
@@ -33,7 +34,7 @@ _PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
 
 @dataclass(frozen=True)
 class ScheduleProject:
-    """A schedule's project and plan; ``blas`` is whether OpenBLAS computes matrix products."""
+    """A schedule's project and plan; ``blas`` is whether OpenBLAS computes its matrix products."""
 
     project: Project
     plan: ExecutionPlan
@@ -81,8 +82,9 @@ def schedule_project(
 
     Raises:
         InputError: the graph has no origin, is not from the profile, the kernels differ from the
-            profiled ones, the optimizer has no momentum, or the board lacks the storage that the
-            schedule needs.
+            profiled ones, also in their flags for a microcontroller, the optimizer has no momentum,
+            or the board lacks the storage that the schedule needs.
+        BuildFailed: the board is a microcontroller that is not supported, or has no compiler.
         LoweringError: the schedule cannot be run on a board.
     """
     step = training_step_of(graph).updating_with(
@@ -96,28 +98,44 @@ def schedule_project(
     plan = lower(step, graph, schedule, workspace_bytes)
     if profile is not None:
         require_profile_of(graph, profile)
-        _require_profiled_kernels(origin, profile)
+    _require_profiled_kernels(origin, profile, description)
     if origin.kernels_sha256 is None:
         _require_no_workspace(graph, plan)
+    compilation = _compilation(origin, profile, description)
     project = c_project(
         plan,
         _storage(plan, description),
         workspace_bytes,
         training_data(step, seed, updates),
-        _compilation(origin, profile, description),
+        compilation,
         _provenance(origin, graph.energy_source, schedule, name, step.title),
     )
-    return ScheduleProject(project, plan, blas=origin.matmul == "cblas")
+    return ScheduleProject(project, plan, blas=compilation.blas)
 
 
-def _require_profiled_kernels(origin: Origin, profile: DeviceProfile) -> None:
-    if profile.build is None or origin.kernels_sha256 is None:
+def _require_profiled_kernels(
+    origin: Origin, profile: DeviceProfile | None, description: DeviceDescription | None
+) -> None:
+    """Check that the kernels, with the flags that the project has for them, are the profiled ones.
+
+    A plan has room for their workspace only. A microcontroller has flags of its own; other boards
+    take those of the profile.
+    """
+    if origin.kernels_sha256 is None:
         return
-    if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
+    if description is not None and description.firmware is not None:
+        kernels_sha256 = firmware_identity(description).kernels_sha256
+        remedy = f"measure {description.name} and solve again, or export without --device"
+    elif profile is not None and profile.build is not None:
+        kernels_sha256 = sources_hash(read_sources(KERNELS), profile.build.flags)
+        remedy = f"measure {origin.profile} again and solve again"
+    else:
+        return
+    if kernels_sha256 != origin.kernels_sha256:
         raise InputError(
-            "the costs of the schedule were measured with other kernels or other compiler flags"
-            " than this project would have",
-            remedy=f"measure {origin.profile} again and solve again",
+            f"the costs of the schedule were measured on {origin.profile} with other kernels or"
+            " other compiler flags than this project would have",
+            remedy=remedy,
         )
 
 

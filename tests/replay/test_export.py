@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cli
-from devices.description import Storage
+from devices.description import Storage, load_description
 from devices.operation import SIGNATURES
 from devices.quantities import Slices
 from networks.data import generated_batches
@@ -23,7 +23,7 @@ from networks.models import build_model
 from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
 from networks.training.selection import select_trained
-from profiler.building.sources import KERNELS
+from profiler.building.sources import KERNELS, read_sources, sources_hash
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import KERNEL_FLAGS
 from replay.export.directory import write_project
@@ -407,6 +407,12 @@ def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     assert done.returncode == 1
     assert done.stderr.startswith("block2.pointwise.conv.forward: its kernel needs more workspace")
     assert "JW_SMALL_MEMORY=1" in done.stderr
+    (copy / "build" / "main.o").unlink()
+    make(copy, STRICT, "CFLAGS=-O1 -DJW_SMALL_MEMORY=1")  # small tiles have not helped, either
+    done = subprocess.run(["./train"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "JW_SMALL_MEMORY" not in done.stderr
+    assert "profile this machine, solve and export again" in done.stderr
 
 
 @pytest.mark.slow
@@ -625,13 +631,30 @@ def test_an_export_has_the_compiler_flags_of_the_profile(project: Path) -> None:
     assert f"BITS = {' '.join(KERNEL_FLAGS)}\n" in makefile
 
 
-def test_an_export_for_a_board_has_its_pages_and_its_compiler(digits: Solved) -> None:
-    assert export(digits, "--out", "m0", "--device", "emulated-m0-flash") == 0
+def test_an_export_for_a_board_has_its_pages_and_its_compiler(
+    digits: Solved, tmp_path: Path
+) -> None:
+    flags = (*KERNEL_FLAGS, *load_description("emulated-m0-flash").toolchain.flags)
+    kernels = sources_hash(read_sources(KERNELS), flags)
+    path = digits.with_changed_origin(tmp_path, kernels_sha256=kernels, profile="elsewhere")
+    words = ("--schedule", str(path), "--out", "m0", "--device", "emulated-m0-flash")
+    assert export(digits, *words) == 0
     directory = digits.directory / "m0"
     assert re.search(r"\.erase_block_bytes = [1-9]", (directory / "plan.c").read_text())
     makefile = (directory / "Makefile").read_text()
     assert "CC=arm-none-eabi-gcc CFLAGS='-O" in makefile
     assert "-DJW_SMALL_MEMORY=1" in makefile
+
+
+def test_a_microcontroller_with_other_flags_than_the_profiled_is_refused(
+    digits: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its kernels may need more workspace than the plan has."""
+    assert export(digits, "--out", "none", "--device", "emulated-m0-flash") == 2
+    error = capsys.readouterr().err
+    assert "measured on bench with other kernels or other compiler flags" in error
+    assert "measure emulated-m0-flash and solve again" in error
+    assert not (digits.directory / "none").exists()
 
 
 def test_a_graph_of_unknown_origin_is_refused(
