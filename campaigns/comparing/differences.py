@@ -70,7 +70,18 @@ def _of_pair(before: CellResult, after: CellResult, sides: tuple[Side, Side]) ->
         yield from _differing(
             name, {"": getattr(before.cell, name)}, {"": getattr(after.cell, name)}
         )
+    yield from _differing_ram(before, after)
     yield from _differing(f"measuring of {board}", _circumstances(before), _circumstances(after))
+
+
+def _differing_ram(before: CellResult, after: CellResult) -> Iterator[str]:
+    """Budgets of the same words that are not the same RAM: shares of different peaks."""
+    assert before.solved is not None, "cells without results are not compared"
+    assert after.solved is not None, "cells without results are not compared"
+    old, new = before.solved.asked_ram_bytes, after.solved.asked_ram_bytes
+    if before.cell.ram_budget == after.cell.ram_budget and old != new:
+        named = f"{before.cell.network}, {before.cell.ram_budget}"
+        yield f"RAM budget of {named}: {old} bytes and {new} bytes"
 
 
 def _trained(network: NetworkLevel) -> dict[str, Any]:

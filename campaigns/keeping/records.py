@@ -21,6 +21,7 @@ from devices.quantities import Count, Label, NonNegative, Size, WholeNumber
 from devices.replay import Comparison, MemoryUse, ReplayReport
 from solver.options import Coverage
 from solver.problem.graph import CostedGraph
+from solver.problem.quantities import parse_ram_bytes
 from solver.problem.schedule import PageIn, PageOut, Schedule, Status
 from solver.referee.referee import replay
 
@@ -158,6 +159,14 @@ class SolvedCell(StrictModel):
             note="; ".join(schedule.notes) or None,
             circumstances=circumstances,
         )
+
+    @property
+    def asked_ram_bytes(self) -> int:
+        """What the cell's RAM budget means for its step, records of a firmware included.
+
+        A share is of the peak of the step as the method takes it, in slices for example.
+        """
+        return parse_ram_bytes(self.cell.ram_budget, self.unconstrained_peak_bytes)
 
     @property
     def asked(self) -> AskedOfCell:

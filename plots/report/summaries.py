@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from campaigns.keeping.records import Circumstances, Repetition
+from campaigns.keeping.records import Circumstances, Repetition, SolvedCell
 from campaigns.keeping.results import CampaignResults
 from devices.documents.readable import NO_SOURCE, si, size
 from devices.profile import BoardIdentity, Build, DeviceProfile, MeterRecord
@@ -229,27 +229,36 @@ def methods_summary(cells: Sequence[CellFigures], methods: Sequence[str]) -> Tab
 def methods_side_by_side(cells: Sequence[CellFigures], methods: Sequence[str]) -> Table:
     """Predicted energy by problem and method, with the excess over the best."""
     rows = []
-    for (group, budget), of_problem in _by_problem(cells).items():
+    for problem, of_problem in _by_problem(cells).items():
         best = min((_energy_j(each) for each in of_problem.values()), default=0.0)
         entries = [
             _beside_best(of_problem[method], best) if method in of_problem else NOTHING
             for method in methods
         ]
-        rows.append((Entry(f"{group}, {budget}"), *entries))
+        rows.append((Entry(problem), *entries))
     return Table("Predicted energy of a step, by method", ("problem", *methods), tuple(rows))
 
 
-def _by_problem(
-    cells: Sequence[CellFigures],
-) -> dict[tuple[str, str], dict[str, CellFigures]]:
-    """Cells with a schedule by method, for each problem: all factors but the method."""
-    problems: dict[tuple[str, str], dict[str, CellFigures]] = {}
+def _by_problem(cells: Sequence[CellFigures]) -> dict[str, dict[str, CellFigures]]:
+    """Cells with a schedule by method, for each problem: all factors but the method.
+
+    The same share of RAM is another problem where methods take the step in ways with other peaks.
+    """
+    problems: dict[str, dict[str, CellFigures]] = {}
     for each in cells:
-        cell = each.result.cell
-        of_problem = problems.setdefault((group_words(cell), cell.ram_budget), {})
+        solved = each.result.solved
+        if solved is None:
+            continue
+        problem = f"{group_words(solved.cell)}, {_budget_words(solved)}"
+        of_problem = problems.setdefault(problem, {})
         if each.predicted_energy is not None:
-            of_problem[cell.method] = each
+            of_problem[solved.cell.method] = each
     return problems
+
+
+def _budget_words(solved: SolvedCell) -> str:
+    word, ram_bytes = solved.cell.ram_budget, solved.asked_ram_bytes
+    return f"{word} = {ram_bytes:,} bytes" if word.endswith("%") else word
 
 
 def _energy_j(cell: CellFigures) -> float:

@@ -160,12 +160,14 @@ def measured(
     board_of: Callable[[Cell], BoardIdentity] = lambda _: A_COMPUTER,
     controls: bool = False,
     hours_of: Callable[[Cell], float] = lambda _: 0.0,
+    peak_bytes_of: Callable[[Cell], int] = lambda _: 10**6,
     **changes: Any,
 ) -> None:
     """A campaign on this computer whose replays took what ``step_s`` returns.
 
     ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
-    Replays began ``hours_of`` their cell from now.
+    Replays began ``hours_of`` their cell from now. A step that keeps everything has
+    ``peak_bytes_of`` its cell.
     """
     document = {
         "schema": "campaign/1",
@@ -190,7 +192,7 @@ def measured(
             cell=cell,
             profile=None,
             ram_bytes=schedule.budget.ram_bytes,
-            unconstrained_peak_bytes=schedule.budget.ram_bytes,
+            unconstrained_peak_bytes=peak_bytes_of(cell),
             unconstrained_energy_j=1.0,
             unconstrained_time_s=1.0,
             predicted_operations=0,
@@ -329,6 +331,24 @@ def test_two_conditions_of_a_campaign_are_compared_and_what_they_change_is_named
     assert "differ in: description of local, conditions" in said
     assert compare("flags:o2", "flags:both") == 0
     assert "they differ in 2 things" in capsys.readouterr().out
+
+
+def test_shares_of_different_peaks_are_different_budgets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sliced = {"method": "joulewright", "label": "in-slices", "slices": "16KiB:16KiB"}
+    measured(
+        "shares",
+        noisy(1),
+        networks=["linear"],
+        ram_budgets=["60%", "300KiB"],
+        methods=["keep-everything", sliced],
+        peak_bytes_of=lambda cell: 900_000 if cell.method == "in-slices" else 1_000_000,
+    )
+    compare("shares:keep-everything", "shares:in-slices")
+    said = capsys.readouterr().out
+    assert "RAM budget of linear, 60%: 600000 bytes and 540000 bytes" in said
+    assert "300KiB: " not in said
 
 
 def test_profiles_that_were_measured_in_other_ways_are_named(

@@ -24,7 +24,8 @@ from devices.program import COMMAND
 from devices.results import Results
 from plots.report.details import facts_of
 from plots.report.figures import figures_of
-from plots.report.summaries import prediction_table, problems_of
+from plots.report.summaries import methods_side_by_side, prediction_table, problems_of
+from plots.report.table import NOTHING
 from tests.support.campaigns import add_failure, campaign_with_replays
 from tests.support.graphs.profiles import made_up_profile
 
@@ -143,6 +144,28 @@ def test_details_say_where_figures_are_from_and_how_to_repeat_them(
     assert result.solved.circumstances.program in facts
     assert f"--ram-budget {result.solved.ram_bytes}" in commands
     assert f"run --schedule cells/{result.cell.hash}/schedule.json" in commands
+
+
+def test_methods_are_side_by_side_only_within_the_same_ram(campaign: CampaignDirectory) -> None:
+    """In slices, for example, a step has another peak, and the same share is another budget."""
+    methods = ["keep-everything", "chen-sqrt-n"]
+    whole, other = (
+        next(
+            figures_of(result, 1, columns=1)
+            for result in read_campaign(campaign.path).cells
+            if (result.cell.ram_budget, result.cell.method) == ("100%", method)
+        )
+        for method in methods
+    )
+    assert len(methods_side_by_side([whole, other], methods).rows) == 1
+    assert other.result.solved is not None
+    peak_bytes = other.result.solved.unconstrained_peak_bytes - 1
+    solved = other.result.solved.model_copy(update={"unconstrained_peak_bytes": peak_bytes})
+    other = replace(other, result=replace(other.result, solved=solved))
+    first, second = methods_side_by_side([whole, other], methods).rows
+    assert first[0].text.endswith(f"100% = {peak_bytes + 1:,} bytes")
+    assert second[0].text.endswith(f"100% = {peak_bytes:,} bytes")
+    assert first[2] == second[1] == NOTHING
 
 
 def test_a_board_from_a_file_is_not_run_as_the_one_of_the_catalogue(
