@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterable, Sequence
 
-from campaigns.design.file import AS_DESCRIBED, SOLVED, MethodChoice
+from campaigns.design.file import AS_DESCRIBED, SOLVED, CampaignFile, MethodChoice
 from campaigns.keeping.directory import FILE
-from campaigns.keeping.results import CellResult
+from campaigns.keeping.results import CampaignResults, CellResult
+from campaigns.sharing.repeating import DIRECTORY
+from devices.description import catalog_names
 from devices.documents.readable import NO_SOURCE, si
 from devices.program import command_line
+from devices.published import published_names
+from devices.results import Results
+from networks.models import model_names
 from plots.report.figures import CellFigures
 from plots.report.words import interval_words
+from solver.files.solved import graph_path
+
+_REPEATED = Results().root / "repeated"
 
 
 def facts_of(cell: CellFigures) -> list[tuple[str, str]]:
@@ -66,24 +73,60 @@ def _replay_facts(result: CellResult) -> Iterable[tuple[str, str]]:
         yield f"{name} {replay.number}", ", ".join(words)
 
 
+def commands_that_repeat(results: CampaignResults) -> list[str]:
+    """Commands that repeat a campaign, for the directory in which its report is asked for.
+
+    They write to results of their own, where nothing counts as done. The place of the original file
+    is not known, so that files that it names come from an archive.
+    """
+    directory = results.directory.path
+    commands: list[str] = []
+    if (directory / DIRECTORY / FILE).is_file():
+        file = directory / DIRECTORY / FILE
+    elif not _names_files(results.file):
+        file = directory / FILE
+    else:
+        unpacked = _REPEATED / results.name
+        archive = unpacked.with_name(f"{results.name}.campaign.zip")
+        commands = [
+            command_line("campaign", "pack", directory, "--out", archive),
+            command_line("campaign", "unpack", archive, "--out", unpacked),
+        ]
+        file = unpacked / DIRECTORY / FILE
+    return [*commands, command_line("campaign", "run", file, "--results", _REPEATED)]
+
+
+def _names_files(file: CampaignFile) -> bool:
+    """Whether a campaign has networks, boards or profiles that do not come with the project."""
+    own = (
+        *(network.model not in model_names() for network in file.networks),
+        *(board.device not in catalog_names() for board in file.boards if board.device),
+        *(board.profile not in published_names() for board in file.boards if board.profile),
+    )
+    return any(own)
+
+
 def commands_of(
-    result: CellResult, method: MethodChoice, steps: int, catalogued: Collection[str]
+    result: CellResult,
+    method: MethodChoice,
+    steps: int,
+    catalogued: Collection[str],
+    campaign: Sequence[str],
 ) -> list[str]:
-    """Commands that repeat a cell, in the directory of the campaign.
+    """Commands that repeat a cell, for the directory in which the report is asked for.
 
     Args:
         result: The cell.
         method: Its method.
         steps: Training steps of a replay.
         catalogued: The campaign's boards that are from the catalogue, not from a file.
+        campaign: Commands that repeat all cells, where none repeats this one by itself.
     """
     solved, cell = result.solved, result.cell
-    again = command_line("campaign", "run", FILE)
     if solved is None:
-        return [again]
-    directory = PurePosixPath("cells") / cell.hash
-    graph = str(directory / "schedule.graph.json")
-    words = ["solve", "--graph", graph, "--ram-budget", str(solved.ram_bytes)]
+        return [*campaign]
+    schedule = result.directory.schedule_file(cell)
+    words = ["solve", "--graph", str(graph_path(schedule)), "--ram-budget", str(solved.ram_bytes)]
     if solved.deadline_s is not None:
         words += ["--deadline", repr(solved.deadline_s)]
     if solved.covers != "all":
@@ -91,10 +134,9 @@ def commands_of(
     words += _method_words(method)
     commands = [command_line(*words)]
     if result.setting.is_run and solved.has_schedule:
-        schedule = str(directory / "schedule.json")
         runs_alone = cell.condition == AS_DESCRIBED and cell.board in catalogued
-        run = ("run", "--schedule", schedule, "--device", cell.board, "--steps", str(steps))
-        commands.append(command_line(*run) if runs_alone else again)
+        run = ("run", "--schedule", schedule, "--device", cell.board, "--steps", steps)
+        commands += [command_line(*run)] if runs_alone else campaign
     return commands
 
 

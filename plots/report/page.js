@@ -200,7 +200,7 @@
   const panel = (cell) => {
     const facts = element("dl");
     for (const [what, text] of cell.facts) facts.append(element("div", {}, element("dt", {}, what), element("dd", {}, text)));
-    const again = element("div", {}, element("dt", {}, "repeat, in the campaign’s directory"), element("dd"));
+    const again = element("div", {}, element("dt", {}, "repeat, where campaign report was called"), element("dd"));
     for (const command of cell.commands) again.lastChild.append(element("code", {}, command), element("br"));
     facts.append(again);
     const parts = cell.timeline ? [timelines(cell)] : [];

@@ -17,7 +17,7 @@ from devices.documents.document import read_text, write_atomically
 from devices.program import COMMAND, program_version
 from plots.html import page_environment, resource, source_hash
 from plots.report.charts import energy_against_ram, measured_against_predicted
-from plots.report.details import commands_of, facts_of
+from plots.report.details import commands_of, commands_that_repeat, facts_of
 from plots.report.drawing import Style, swatch
 from plots.report.figures import CellFigures, figures_of
 from plots.report.summaries import (
@@ -69,6 +69,7 @@ def _page(results: CampaignResults, cells: Sequence[CellFigures]) -> str:
     method_styles = {name: Style(number) for number, name in enumerate(methods)}
     board_styles = {name: Style(number) for number, name in enumerate(boards)}
     factors = factors_of(results.cells)
+    repeating = commands_that_repeat(results)
     states = Counter(result.state for result in results.cells)
     style, script = resource("plots.report", "page.css"), resource("plots.report", "page.js")
     template = page_environment("plots", "report").get_template("page.html.j2")
@@ -77,6 +78,7 @@ def _page(results: CampaignResults, cells: Sequence[CellFigures]) -> str:
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         program=program_version(),
         command=COMMAND,
+        repeating=repeating,
         states=[(state, states[state]) for state in _STATES if states[state]],
         cells=cells,
         sources=sources_of(each.predicted_energy for each in cells),
@@ -96,7 +98,7 @@ def _page(results: CampaignResults, cells: Sequence[CellFigures]) -> str:
         columns=columns_of(cells),
         factors=factors,
         design=results.design,
-        data=_data(results, cells, factors),
+        data=_data(results, cells, factors, repeating),
         style=Markup(style),  # noqa: S704  files of this package
         script=Markup(script),  # noqa: S704
         style_hash=source_hash(style),
@@ -108,7 +110,12 @@ def _marks(styles: dict[str, Style]) -> list[tuple[str, Markup]]:
     return [(name, Markup(swatch(style))) for name, style in styles.items()]  # noqa: S704
 
 
-def _data(results: CampaignResults, cells: Sequence[CellFigures], factors: Any) -> dict[str, Any]:
+def _data(
+    results: CampaignResults,
+    cells: Sequence[CellFigures],
+    factors: Any,
+    repeating: Sequence[str],
+) -> dict[str, Any]:
     """What the page's script reads: levels for the filters, and the details of each cell."""
     design = results.design
     catalogued = set(catalog_names()).intersection(choice.device for choice in results.file.boards)
@@ -122,6 +129,7 @@ def _data(results: CampaignResults, cells: Sequence[CellFigures], factors: Any) 
                     design.method_by_name[each.result.cell.method],
                     design.steps,
                     catalogued,
+                    repeating,
                 ),
                 "source": _power_source(each),
                 "timeline": each.timeline.document() if each.timeline is not None else None,

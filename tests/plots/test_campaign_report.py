@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -28,6 +29,7 @@ from plots.report.summaries import methods_side_by_side, prediction_table, probl
 from plots.report.table import NOTHING
 from tests.support.campaigns import add_failure, campaign_with_replays
 from tests.support.graphs.profiles import made_up_profile
+from tests.support.paths import REFERENCES
 
 HOSTILE = "</script><img src=x onerror=alert(1)><script>alert(2)</script>\x00\x1b[31m"
 
@@ -130,20 +132,70 @@ def test_texts_of_files_stay_texts(tmp_path: Path) -> None:
     assert table < text.index("What was asked</h2>"), "failures come first"
 
 
+def cells_in(text: str) -> list[dict[str, list[str]]]:
+    """Details of the cells that a page holds."""
+    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
+    assert found is not None
+    cells: list[dict[str, list[str]]] = json.loads(found[1])["cells"]
+    return cells
+
+
+def words_of(command: str) -> list[str]:
+    """Words of a printed command, after the name of the program."""
+    assert command.startswith(COMMAND)
+    return shlex.split(command.removeprefix(COMMAND))
+
+
 def test_details_say_where_figures_are_from_and_how_to_repeat_them(
     campaign: CampaignDirectory, tmp_path: Path
 ) -> None:
-    text = reported(campaign, tmp_path / "report.html")
-    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    cells = json.loads(found[1])["cells"]
+    cells = cells_in(reported(campaign, tmp_path / "report.html"))
     result = read_campaign(campaign.path).cells[0]
     assert result.solved is not None
     facts, commands = str(cells[0]["facts"]), " ".join(cells[0]["commands"])
     assert result.solved.graph_sha256 in facts
     assert result.solved.circumstances.program in facts
     assert f"--ram-budget {result.solved.ram_bytes}" in commands
-    assert f"run --schedule cells/{result.cell.hash}/schedule.json" in commands
+    schedule = campaign.schedule_file(result.cell)
+    assert f"run --schedule {schedule} --device local" in commands
+
+
+def test_commands_run_where_the_report_was_asked_for(
+    campaign: CampaignDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(campaign.path, tmp_path / "results" / "campaigns" / "tried")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["campaign", "report", "tried"]) == 0
+    text = (tmp_path / "results" / "campaigns" / "tried" / "report.html").read_text()
+    solving, running = cells_in(text)[0]["commands"]
+    assert cli.main(words_of(solving)) == 0
+    assert cli.main([*words_of(running), "--dry-run"]) == 0
+
+
+def test_a_campaign_with_files_of_its_own_is_repeated_from_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results" / "nets").mkdir(parents=True)
+    shutil.copy(REFERENCES / "exported" / "classifier.pt2", tmp_path / "results" / "nets")
+    directory = campaign_with_replays(
+        Results(Path("results")),
+        networks=["nets/classifier.pt2"],
+        ram_budgets=["100%"],
+        methods=["keep-everything"],
+    )
+    (cell,) = directory.design().cells
+    directory.solved_file(cell).unlink()
+    (details,) = cells_in(reported(directory, tmp_path / "report.html"))
+    packing, unpacking, repeating = map(words_of, details["commands"])
+    assert cli.main(packing) == cli.main(unpacking) == 0
+    capsys.readouterr()
+    assert cli.main([*repeating, "--dry-run", "--json"]) == 0
+    (repeated,) = json.loads(capsys.readouterr().out)["cells"]
+    assert repeated["hash"] == cell.hash
+    unpacked = CampaignDirectory(Path(unpacking[-1]))
+    (details,) = cells_in(reported(unpacked, tmp_path / "unpacked.html"))
+    assert list(map(words_of, details["commands"])) == [repeating]
 
 
 def test_methods_are_side_by_side_only_within_the_same_ram(campaign: CampaignDirectory) -> None:
@@ -177,10 +229,8 @@ def test_a_board_from_a_file_is_not_run_as_the_one_of_the_catalogue(
     document["boards"] = ["local.yaml"]
     file.write_text(yaml.safe_dump(document))
     text = reported(CampaignDirectory(file.parent), tmp_path / "report.html")
-    found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    commands = json.loads(found[1])["cells"][0]["commands"]
-    assert commands[-1] == f"{COMMAND} campaign run campaign.yaml"
+    commands = cells_in(text)[0]["commands"]
+    assert words_of(commands[-1])[:2] == ["campaign", "run"]
     assert not any("run --schedule" in command for command in commands)
 
 
