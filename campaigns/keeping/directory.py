@@ -154,6 +154,13 @@ class CampaignDirectory:
         """Graph and schedule of a solved cell; every figure that they state is checked."""
         return read_solved(self.schedule_file(cell))
 
+    def has_schedule(self, cell: Cell, files: frozenset[str]) -> bool:
+        """Whether the method of a cell with these files has found a schedule."""
+        if has_replay(files, ReplayPlace(repetition=0)):  # this is quicker than to read its record
+            return True
+        solved = self.solved(cell)
+        return solved is not None and solved.has_schedule
+
     def keep_solved(self, graph: CostedGraph, schedule: Schedule, solved: SolvedCell) -> None:
         """Write what a cell's method found."""
         write_solved(self.schedule_file(solved.cell), graph, schedule)

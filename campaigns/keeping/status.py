@@ -25,7 +25,8 @@ class BoardStatus:
     """How far a board is.
 
     ``solved`` of ``cells`` have been searched for a schedule, ``finished`` of at most ``replays``
-    have been run; both are the files that are there. ``progress`` is what the running campaign says
+    have been run; both are the files that are there. ``replays`` are those of cells with a
+    schedule, and of cells that are not solved yet. ``progress`` is what the running campaign says
     of the board, None if it does not run or the board is a profile.
     """
 
@@ -70,23 +71,31 @@ def read_status(path: Path) -> CampaignStatus:
     return CampaignStatus(
         name=design.name,
         runner=runner,
-        boards=tuple(_board(design, files, board, told.get(board)) for board in boards),
+        boards=tuple(_board(directory, design, files, board, told.get(board)) for board in boards),
         solving=progress.solving,
         failures=tuple(_failures(directory, design, files)),
     )
 
 
 def _board(
-    design: Design, files: FilesOfCells, board: str, told: BoardProgress | None
+    directory: CampaignDirectory,
+    design: Design,
+    files: FilesOfCells,
+    board: str,
+    told: BoardProgress | None,
 ) -> BoardStatus:
-    names = [files.get(cell.hash, frozenset()) for cell in design.cells if cell.board == board]
+    cells = [cell for cell in design.cells if cell.board == board]
+    names = [files.get(cell.hash, frozenset()) for cell in cells]
     is_run = any(setting.is_run for setting in design.settings if setting.board == board)
-    most = design.repetitions * (len(names) + 1) if is_run else 0
+    run = sum(
+        is_run and (not is_solved(found) or directory.has_schedule(cell, found))
+        for cell, found in zip(cells, names, strict=True)
+    )
     return BoardStatus(
         board=board,
-        cells=len(names),
+        cells=len(cells),
         solved=sum(map(is_solved, names)),
-        replays=most if told is None else told.replays,
+        replays=design.repetitions * (run + 1) if run else 0,
         finished=count_replays(names, design.repetitions) if is_run else 0,
         progress=told,
     )

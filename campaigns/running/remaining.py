@@ -76,7 +76,9 @@ def replays_of(
     Raises:
         DocumentError: A file of the campaign is damaged.
     """
-    known = [cell for cell in cells if _has_schedule(directory, cell, files)]
+    known = [
+        cell for cell in cells if directory.has_schedule(cell, files.get(cell.hash, frozenset()))
+    ]
     if not known:
         return Replays(0, ())
     board, count = known[0].board, repetitions * (len(known) + 1)
@@ -102,10 +104,3 @@ def _are_run(cells: Sequence[Cell], control: Cell, repetitions: int, files: File
     return controls <= files.get(control.hash, frozenset()) and all(
         runs <= files.get(cell.hash, frozenset()) for cell in cells
     )
-
-
-def _has_schedule(directory: CampaignDirectory, cell: Cell, files: FilesOfCells) -> bool:
-    if has_replay(files.get(cell.hash, frozenset()), ReplayPlace(repetition=0)):
-        return True
-    solved = directory.solved(cell)
-    return solved is not None and solved.has_schedule

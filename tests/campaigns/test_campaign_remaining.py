@@ -128,6 +128,22 @@ def test_status_counts_the_replays_that_the_campaign_asks_for_now(tmp_path: Path
     assert (kept.finished, kept.replays) == (3, 3)
 
 
+def test_status_counts_no_replays_of_cells_without_a_schedule(tmp_path: Path) -> None:
+    directory = campaign_with_replays(
+        Results(tmp_path), ram_budgets=["100%", "1KiB"], methods=["keep-everything"]
+    )
+    (without,) = (
+        cell
+        for cell in directory.design().cells
+        if (solved := directory.solved(cell)) is not None and not solved.has_schedule
+    )
+    (board,) = read_status(directory.path).boards
+    assert board.replays == REPETITIONS * 2  # of the other cell and a control
+    directory.solved_file(without).unlink()
+    (board,) = read_status(directory.path).boards
+    assert board.replays == REPETITIONS * 3, "it may have a schedule yet"
+
+
 def test_a_campaign_that_was_ended_before_its_tables_were_written_writes_them_and_tells_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
