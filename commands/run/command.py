@@ -117,12 +117,14 @@ def _run(
         try:
             StoredRun(directory, report, schedule, graph).write(replayed.timed.values, subject.step)
         finally:
-            console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
-            summarise(console, report)
-    # Imported only now: importing matplotlib earlier would slow the run down.
-    from plots.replay.pictures import draw_replay
-
-    pictures = draw_replay(graph, schedule, report, directory)
+            try:
+                if options.gradients is not None:
+                    batch = training.batch(training.steps - 1)
+                    content = gradients_file(subject.step, replayed.gradients, batch)
+                    write_atomically(options.gradients, content)
+            finally:
+                console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+                summarise(console, report)
     advice = remedy(report.diagnosis, description.reference, str(directory))
     if advice is not None:
         console.result(advice)
@@ -132,19 +134,20 @@ def _run(
     if has_trained_model(subject.step):
         console.result(f"model     {directory / MODEL}")
     if options.gradients is not None:
-        batch = training.batch(training.steps - 1)
-        write_atomically(options.gradients, gradients_file(subject.step, replayed.gradients, batch))
         here = description.firmware and " (computed on this computer, with the board's arithmetic)"
         console.result(f"gradients {options.gradients}{here or ''}")
-    for picture in pictures:
+    are_identical = all(check.identical for check in report.values)
+    if not are_identical:
+        console.say(
+            f"error: {options.schedule}: the schedule changed values, which is a defect of"
+            f" Joulewright; please report it with {directory / REPORT}"
+        )
+    # Imported only now: importing matplotlib earlier would slow the run down.
+    from plots.replay.pictures import draw_replay
+
+    for picture in draw_replay(graph, schedule, report, directory):
         console.result(f"picture   {picture}")
-    if all(check.identical for check in report.values):
-        return ExitCode.DONE
-    console.say(
-        f"error: {options.schedule}: the schedule changed values, which is a defect of Joulewright;"
-        f" please report it with {directory / REPORT}"
-    )
-    return ExitCode.INTERNAL_ERROR
+    return ExitCode.DONE if are_identical else ExitCode.INTERNAL_ERROR
 
 
 def _shown_by(status: Status) -> Callable[[str], None]:

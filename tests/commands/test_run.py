@@ -16,6 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file
 
 import cli
 from commands.console import Console
@@ -314,6 +315,29 @@ def test_measured_report_is_printed_if_it_cannot_be_written(
     said = capsys.readouterr()
     assert json.loads(said.out)["schema"] == "replay/1"
     assert "replay.json: No space left" in said.err
+
+
+def test_a_picture_that_cannot_be_written_costs_nothing_else(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (case.directory / "undrawn" / "times.png").mkdir(parents=True)
+    words = ("--out", "undrawn", "--save-gradients", "undrawn.safetensors")
+    assert run(case, "--steps", "1", *words) == 2
+    said = capsys.readouterr()
+    assert "times.png" in said.err
+    assert "values    undrawn" in said.out
+    assert "gradients undrawn.safetensors" in said.out
+    assert "classifier.weight" in load_file(case.directory / "undrawn.safetensors")
+
+
+def test_gradients_are_kept_if_the_values_cannot_be_written(
+    case: Solved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
+    monkeypatch.setattr("replay.directory.write_atomically", Mock(side_effect=full))
+    words = ("--out", "unwritten", "--save-gradients", "unwritten.safetensors")
+    assert run(case, "--steps", "1", *words) == 2
+    assert "classifier.weight" in load_file(case.directory / "unwritten.safetensors")
 
 
 def test_ctrl_c_while_the_summary_is_printed_loses_nothing(
