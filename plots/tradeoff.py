@@ -135,6 +135,8 @@ def _seconds_or_infinity(deadline_s: float | None) -> float:
 def _curve_name(row: SweepRow) -> str:
     if row.deadline_s is None:
         return "Joulewright, no deadline"
+    if not row.unconstrained_time_s:
+        return f"Joulewright, {engineering(row.deadline_s, 's')}"
     return f"Joulewright, {row.deadline_s / row.unconstrained_time_s:.3g}× the time"
 
 
@@ -194,7 +196,13 @@ def _scale(
     )
     axes.set_xlabel(f"RAM ({unit}): budget for points of curves, arena needed for baselines")
     axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
-    peak = first.unconstrained_peak_bytes / divisor
+    joules.tick_params(colors=INK)
+    if first.unconstrained_peak_bytes:
+        _scale_shares(axes, first.unconstrained_peak_bytes / divisor)
+
+
+def _scale_shares(axes: Axes, peak: float) -> None:
+    """Show RAM as shares of that of keeping everything, ``peak``, at the top."""
 
     def share(sizes: npt.ArrayLike) -> npt.ArrayLike:
         return np.asarray(sizes) / peak
@@ -204,8 +212,7 @@ def _scale(
 
     of_peak = axes.secondary_xaxis("top", functions=(share, size))
     of_peak.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
-    for axis in (joules, of_peak):
-        axis.tick_params(colors=INK)
+    of_peak.tick_params(colors=INK)
 
 
 def _shade_infeasible(axes: Axes, rows: Sequence[SweepRow], divisor: float) -> None:

@@ -67,7 +67,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
         solved = [row for row in rows if row.method == SOLVED and row.budget in grid]
         statuses.update(row.status for row in solved)
         summarise(console, subject, solved, [row for row in rows if row.method != SOLVED])
-        if any(row.energy_j is not None for row in rows):
+        if any(row.energy_j is not None and row.unconstrained_energy_j for row in rows):
             pictures.append(out / f"{subject.stem}.png")
             tradeoff(rows, pictures[-1])
     record = directory.record

@@ -35,7 +35,7 @@ def summarise(
     rows += [
         [
             size(row.ram_bytes),
-            _percent(row.ram_bytes / row.unconstrained_peak_bytes, 0),
+            _of_peak(row),
             "none" if row.deadline_s is None else si(row.deadline_s, "s"),
             row.status.replace("_", " "),
             "–" if row.energy_j is None else si(row.energy_j, "J"),
@@ -89,6 +89,12 @@ def _more(row: SweepRow) -> str:
     if row.energy_j is None or not row.unconstrained_energy_j:
         return "–"
     return f"{100 * (row.energy_j / row.unconstrained_energy_j - 1):+.3f} %"
+
+
+def _of_peak(row: SweepRow) -> str:
+    """Format the budget's share of the RAM of keeping everything, which may count nothing."""
+    peak_bytes = row.unconstrained_peak_bytes
+    return _percent(row.ram_bytes / peak_bytes, 0) if peak_bytes else "–"
 
 
 def _percent(share: float, digits: int) -> str:

@@ -1197,6 +1197,29 @@ def test_output_names_the_smallest_feasible_budget(
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
 
 
+@pytest.mark.slow
+def test_output_and_picture_state_no_share_of_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Peak, time and energy of keeping everything may be 0."""
+    ops = [
+        {"name": "f", "kind": "k.forward", "phase": "forward", "reads": ["p"], "writes": ["y"]},
+        {"name": "u", "kind": "k.update", "phase": "update", "reads": ["p", "y"], "writes": ["q"]},
+    ]
+    kinds = {"p": "parameter", "y": "gradient", "q": "parameter"}
+    tensors = [{"name": name, "bytes": 1000, "kind": kind} for name, kind in kinds.items()]
+    for number, (time_s, energy_j) in enumerate([(0.001, 0.001), (0.0, 0.001), (0.001, 0.0)]):
+        costed = [{**op, "time_s": time_s, "energy_j": energy_j} for op in ops]
+        graph = CostedGraph.model_validate(
+            {"name": f"g{number}", "ops": costed, "tensors": tensors}
+        )
+        words = ("--graph", str(graph_file(tmp_path, graph)), "--budget-covers", "activations")
+        assert run(tmp_path, *words, "--ram-budgets", "1000", "--deadlines", "none,1") == 0
+        assert re.search(r"1000 B +– +none +optimal", capsys.readouterr().out)
+        picture = tmp_path / "out" / f"g{number}-activations.png"
+        assert picture.exists() == (energy_j > 0)
+
+
 @pytest.mark.parametrize(
     ("statuses", "code"),
     [
