@@ -15,6 +15,11 @@ TIME_LIMIT_S = 60.0
 """Seconds of wall time of a baseline for which no limit was stated."""
 
 
+def baseline_limit_s(stated_s: float | None) -> float:
+    """Seconds of wall time that a baseline has; ``stated_s`` is None if no limit was stated."""
+    return TIME_LIMIT_S if stated_s is None else stated_s
+
+
 @dataclass(frozen=True)
 class BaselineResult:
     """Result of a baseline.

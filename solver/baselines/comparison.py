@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from devices.errors import EngineFailed
-from solver.baselines.baseline import TIME_LIMIT_S, BaselineResult
+from solver.baselines.baseline import BaselineResult, baseline_limit_s
 from solver.baselines.registry import BASELINES, run_baseline
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
@@ -74,7 +74,7 @@ def compare_with_baselines(
                 continue
             on_begin(name)
             share_s = limit.part(1 / (len(BASELINES) - position)).seconds
-            limit_s = TIME_LIMIT_S if share_s is None else share_s
+            limit_s = baseline_limit_s(share_s)
             try:
                 result = run_baseline(name, problem, limit_s, threads)
             except EngineFailed as error:

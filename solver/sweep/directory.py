@@ -17,6 +17,7 @@ from pathlib import Path
 
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
+from solver.baselines.baseline import baseline_limit_s
 from solver.constructed import keep_everything
 from solver.files.solved import file_stem, require_true_figures, write_solved
 from solver.options import Coverage, SolverOptions
@@ -241,6 +242,12 @@ class SweepDirectory:
         return costs.point_row(schedule, gap, time_limit_s, str(path))
 
     def _write_baseline(self, costs: _Costs, run: BaselineRun) -> SweepRow:
+        """Write the schedules of a baseline, unless an earlier run has found a better one."""
+        before = self._rows.get((costs.subject.graph.name, run.budget, run.name))
+        if before is not None and _is_better(before, run.schedule):
+            return before.model_copy(
+                update={"time_limit_s": baseline_limit_s(self._options.time_limit_s)}
+            )
         path = None
         if run.schedule is not None:
             path = f"baselines/{_name(costs.subject, run.budget)}-{run.name}.json"
@@ -259,6 +266,17 @@ def _name(subject: SweepSubject, budget: Budget) -> str:
 
 def _packed_path(subject: SweepSubject, budget: Budget, method: str) -> str:
     return f"baselines/{_name(subject, budget)}-{method}-packed.json"
+
+
+def _is_better(row: SweepRow, schedule: Schedule | None) -> bool:
+    """Whether the schedule of a baseline's row takes less energy, or a smaller arena, than another.
+
+    Either of them may have none.
+    """
+    if row.energy_j is None or schedule is None or schedule.energy_j is None:
+        return row.energy_j is not None
+    known = row.energy_j, row.arena_bytes or 0
+    return known < (schedule.energy_j, schedule.arena_bytes or 0)
 
 
 def _key(row: SweepRow) -> tuple[str, Budget, str]:
@@ -313,7 +331,7 @@ class _Costs:
             arena_bytes=schedule.arena_bytes if schedule else None,
             fragmentation=run.result.fragmentation,
             asked_gap=options.gap,
-            time_limit_s=options.time_limit_s,
+            time_limit_s=baseline_limit_s(options.time_limit_s),
             schedule=path,
             note=run.result.note or None,
         )

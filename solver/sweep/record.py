@@ -9,6 +9,7 @@ from pydantic import Field
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
 from devices.quantities import NonNegative, Size
+from solver.baselines.baseline import baseline_limit_s
 from solver.options import Coverage
 from solver.problem.schedule import Budget, Status
 
@@ -25,8 +26,9 @@ class SweepRow(StrictModel):
 
     ``status`` of a baseline is ``feasible``, or ``no_solution`` if it has no schedule that fits.
     ``graph_sha256`` is the hash of the costed graph, which distinguishes graphs of the same name.
-    ``asked_gap`` and ``time_limit_s`` are the options of the search. ``unconstrained_*`` belong to
-    the schedule that keeps everything. ``schedule`` is a path relative to the sweep's directory.
+    ``asked_gap`` and ``time_limit_s`` are the options of the search; a baseline is given no gap,
+    and always a limit, although older files may not state it. ``unconstrained_*`` belong to the
+    schedule that keeps everything. ``schedule`` is a path relative to the sweep's directory.
     ``arena_bytes`` is that of the schedule's addresses. A baseline counts RAM as a sum of bytes, so
     that its arena may exceed its budget. ``fragmentation`` is that of the arena in which a method
     itself chose addresses, if it does.
@@ -80,6 +82,8 @@ class SweepRow(StrictModel):
 
     def answers(self, gap: float, time_limit_s: float | None) -> bool:
         """Whether solving this point again with that gap and limit would be useless."""
+        if self.method != SOLVED:
+            return baseline_limit_s(time_limit_s) <= baseline_limit_s(self.time_limit_s)
         if self.status == "infeasible" or (self.gap is not None and self.gap <= gap):
             return True
         as_long = self.time_limit_s is None or (

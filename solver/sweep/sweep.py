@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from devices.program import stops_put_off
-from solver.baselines.baseline import TIME_LIMIT_S, BaselineResult
+from solver.baselines.baseline import BaselineResult, baseline_limit_s
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.pools import Pool, outcome_of
@@ -340,7 +340,7 @@ def _solve_point(
 def _submit_baseline(
     pool: Pool, baseline: _Baseline, options: SolverOptions
 ) -> Future[BaselineSchedules]:
-    limit_s = TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
+    limit_s = baseline_limit_s(options.time_limit_s)
     problem = Problem(baseline.study.graph, baseline.budget)
     return pool.submit(_run_baseline, baseline.name, problem, limit_s, options.threads)
 

@@ -979,6 +979,60 @@ def test_a_baseline_whose_engine_failed_runs_again(
     assert [left_after_a_sweep() for _ in range(2)] == [1, 0]
 
 
+def test_baselines_run_again_only_with_a_longer_limit_whatever_the_gap_is(
+    tmp_path: Path, chain: CostedGraph
+) -> None:
+    budget = Budget(ram_bytes=unconstrained_peak(chain))
+
+    def left_after_a_sweep(limit_s: float | None, gap: float = 0.01) -> int:
+        options = SolverOptions(gap=gap, time_limit_s=limit_s)
+        directory = SweepDirectory(tmp_path, options)
+        study = directory.study(SweepSubject(chain, "all"), [], [("keep-everything", budget)])
+        sweep([study], options, SameProcessExecutor().pool, directory.keep)
+        (row,) = read_json(tmp_path / "sweep.json", SweepRecord).points
+        limits_s.append(row.time_limit_s)
+        return len(study.baselines)
+
+    limits_s: list[float | None] = []
+    asked_s = [5.0, 4.0, None, 60.0, None, 600.0, None]
+    assert [left_after_a_sweep(each) for each in asked_s] == [1, 0, 1, 0, 0, 1, 0]
+    assert limits_s == [5.0, 5.0, 60.0, 60.0, 60.0, 600.0, 600.0]
+    assert left_after_a_sweep(None, gap=0.0001) == 0
+
+
+def test_baselines_of_files_that_state_no_limit_had_the_usual_one() -> None:
+    row = row_of(method="dtr", time_limit_s=None)
+    answered = [row.answers(0.0, each) for each in (None, TIME_LIMIT_S, TIME_LIMIT_S + 1)]
+    assert answered == [True, True, False]
+
+
+@pytest.mark.parametrize(("first", "second"), [("better", "worse"), ("worse", "better")])
+@pytest.mark.parametrize("worse", ["costs more", "takes more RAM", "nothing"])
+def test_the_better_result_of_a_baseline_stays(
+    first: str, second: str, worse: str, tmp_path: Path, chain: CostedGraph
+) -> None:
+    budget = Budget(ram_bytes=2 * unconstrained_peak(chain))
+    good = schedules_by_baseline(Problem(chain, budget), "keep-everything", 1.0)
+    assert good.own is not None
+    assert good.own.arena_bytes is not None
+    once = [action for action in good.own.actions if action.do != "free"]
+    bad = {
+        "costs more": found(chain, budget, [once[0], *once]),
+        "takes more RAM": good.own.model_copy(update={"arena_bytes": good.own.arena_bytes + 8}),
+        "nothing": None,
+    }
+    schedules = {"better": good.own, "worse": bad[worse]}
+    for number, name in enumerate((first, second)):
+        directory = SweepDirectory(tmp_path, SolverOptions(time_limit_s=1.0 + number))
+        study = directory.study(SweepSubject(chain, "all"), [], [("keep-everything", budget)])
+        assert len(study.baselines) == 1
+        directory.keep(BaselineRun(study, "keep-everything", budget, good.result, schedules[name]))
+    (row,) = read_json(tmp_path / "sweep.json", SweepRecord).points
+    assert (row.energy_j, row.arena_bytes) == (good.own.energy_j, good.own.arena_bytes)
+    assert row.time_limit_s == 2.0
+    assert read_json(tmp_path / str(row.schedule), Schedule) == good.own
+
+
 def test_a_resumed_sweep_offers_schedules_like_those_of_baselines(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
