@@ -8,7 +8,7 @@ for. What is proven under one budget holds under others by the rules of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -18,6 +18,7 @@ from solver.problem.claims import (
     Claims,
     claims_of,
     covered,
+    is_roomier,
     none_of,
     proven_of,
 )
@@ -66,6 +67,8 @@ class Frontier:
         self._graph = graph
         self._gap = gap
         self._claims = Claims()
+        # What has been learned since the known schedules last stated what is proven of them.
+        self._news: list[Claim] = []
         self._least_energy_j = math.fsum(op.energy_j for op in graph.ops)
         self._known: dict[Budget, Schedule] = {}
         self._offers: list[Offer] = []
@@ -77,7 +80,23 @@ class Frontier:
 
     def learn(self, schedule: Schedule) -> None:
         """Learn what a schedule proves; its actions are not used."""
-        self._claims = self._claims.also(*claims_of(schedule, self._graph.order).proven)
+        news = claims_of(schedule, self._graph.order).proven
+        self._claims = self._claims.also(*news)
+        self._news += news
+
+    def add_all(self, schedules: Iterable[Schedule]) -> None:
+        """Add schedules, such as those of an earlier sweep; see :meth:`add`.
+
+        What is proven of each is stated once, after all are known.
+        """
+        for schedule in schedules:
+            self.learn(schedule)
+            self._known[schedule.budget] = self._with_actions_of_others(schedule)
+            for budget, known in self._known.items():
+                self._known[budget] = self._taking(known, self._known[schedule.budget])
+        for budget, known in self._known.items():
+            self._known[budget] = self._restated(known)
+        self._news.clear()
 
     def add(self, schedule: Schedule, asked: Budget | None = None) -> list[Schedule]:
         """Add a schedule, which may improve those under other budgets and be improved by them.
@@ -92,10 +111,7 @@ class Frontier:
         self.learn(schedule)
         if asked is not None and schedule.budget != asked:
             schedule = self._within(asked, schedule)
-        for other in self._known.values():
-            schedule = self._improved(schedule, other)
-        for offer in self._offers:
-            schedule = self._improved(schedule, offer.schedule, offer.by)
+        schedule = self._restated(self._with_actions_of_others(schedule))
         others = [other for other in self._improve_by(schedule) if other.budget != schedule.budget]
         self._known[schedule.budget] = schedule
         return [schedule, *others]
@@ -112,10 +128,13 @@ class Frontier:
     def _improve_by(self, schedule: Schedule, by: str | None = None) -> list[Schedule]:
         changed = []
         for budget, known in self._known.items():
-            improved = self._improved(known, schedule, by)
+            improved = self._taking(known, schedule, by)
+            if improved is not known or any(_says_more(claim, known) for claim in self._news):
+                improved = self._restated(improved)
             if improved is not known:
                 self._known[budget] = improved
                 changed.append(improved)
+        self._news.clear()
         return changed
 
     def _within(self, budget: Budget, schedule: Schedule) -> Schedule:
@@ -191,7 +210,8 @@ class Frontier:
             return None
         claim = self._claims.of(budget, best.actions)
         nothing = {"status": "no_solution", **covered(claim, order)}
-        schedule = self._improved(Schedule(**self._inferred(budget, claim), **nothing), best)
+        schedule = self._taking(Schedule(**self._inferred(budget, claim), **nothing), best)
+        schedule = self._restated(schedule)
         return schedule if schedule.status == "optimal" else None
 
     def _is_near_least(self, schedule: Schedule) -> bool:
@@ -201,43 +221,54 @@ class Frontier:
         fitting = [s for s in self._schedules if _fits(s, budget)]
         return min(fitting, key=lambda s: s.energy_j or 0.0, default=None)
 
-    def _improved(self, schedule: Schedule, other: Schedule, by: str | None = None) -> Schedule:
-        """``schedule`` with the better of the actions and advice of both, and what is proven.
+    def _with_actions_of_others(self, schedule: Schedule) -> Schedule:
+        """A schedule with the best actions and advice of all, and not yet what is proven."""
+        for other in self._known.values():
+            schedule = self._taking(schedule, other)
+        for offer in self._offers:
+            schedule = self._taking(schedule, offer.schedule, offer.by)
+        return schedule
 
-        ``by`` is the method that found ``other``, if it is not the one of the points.
+    def _taking(self, schedule: Schedule, other: Schedule, by: str | None = None) -> Schedule:
+        """``schedule`` with the better of the actions and advice of both.
+
+        It states no bounds if it takes the other's actions, which :meth:`_restated` adds. ``by`` is
+        the method that found ``other``, if it is not the one of the points.
         """
-        changes: dict[str, object] = {}
-        budget, order = schedule.budget, self._graph.order
-        best = schedule
+        budget = schedule.budget
         if _fits(other, budget) and _less(other.energy_j, schedule.energy_j):
             verify(self._graph, other.actions, budget)
-            best = other
-            changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             found = "the schedule found " + ("" if by is None else f"by {by} ")
-            changes["notes"] = (*own_notes, f"{found}for {_words(other.budget)}")
-            changes |= _without_advice()
-        if best.energy_j is not None:
-            claims, energy_j = self._claims, best.energy_j
-            bounds = (
-                (schedule.energy_bound_j, claims.of(budget, best.actions)),
-                (schedule.any_order_bound_j, claims.finite.about(budget)),
-            )
-            if changes or any(
-                _less(stated_j, min(claim.least_j, energy_j), missing=-math.inf)
-                for stated_j, claim in bounds
-            ):
-                changes |= proven_of(claims, budget, order, best.actions, energy_j, self._gap)
+            changes: dict[str, object] = {
+                **{name: getattr(other, name) for name in _OF_ACTIONS},
+                **_without_advice(),
+                "notes": (*own_notes, f"{found}for {_words(other.budget)}"),
+                "energy_bound_j": None,
+                "any_order_bound_j": None,
+            }
+        elif schedule.energy_j is None:
+            changes = self._better_advice(schedule, other)
         else:
-            changes |= self._better_advice(schedule, other)
-            none = none_of(self._claims, budget, order)
-            if none["status"] == "infeasible" != schedule.status:
-                changes |= none
-        unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
-        if unchanged:
-            return schedule
+            changes = {}
         # A certificate is about what the search under this budget proved.
-        return schedule.model_copy(update={**changes, "certificate": None})
+        return schedule.model_copy(update={**changes, "certificate": None}) if changes else schedule
+
+    def _restated(self, schedule: Schedule) -> Schedule:
+        """``schedule`` with what is proven of it, if that is more than it states."""
+        claims, budget, order = self._claims, schedule.budget, self._graph.order
+        actions, energy_j = schedule.actions, schedule.energy_j
+        if energy_j is None:
+            proven = none_of(claims, budget, order)
+        else:
+            proven = proven_of(claims, budget, order, actions, energy_j, self._gap)
+        restated = schedule.model_copy(update={**proven, "certificate": None})
+        is_more = (
+            restated.status == "infeasible" != schedule.status
+            or _less(schedule.energy_bound_j, restated.energy_bound_j, missing=-math.inf)
+            or _less(schedule.any_order_bound_j, restated.any_order_bound_j, missing=-math.inf)
+        )
+        return restated if is_more else schedule
 
     def _inferred(self, budget: Budget, claim: Claim) -> dict[str, object]:
         """Fields of a schedule that follows from a claim without search."""
@@ -283,6 +314,18 @@ def _fits(schedule: Schedule, budget: Budget) -> bool:
 def _is_in_time(schedule: Schedule, budget: Budget) -> bool:
     time_s = math.inf if schedule.time_s is None else schedule.time_s
     return time_s <= _deadline_s(budget) * (1 + DEADLINE_ROUNDING)
+
+
+def _says_more(claim: Claim, schedule: Schedule) -> bool:
+    """Whether a claim may say more about a schedule, or about its budget, than it states."""
+    if claim.is_none != (schedule.energy_j is None):
+        return False
+    if not is_roomier(claim.budget, schedule.budget):
+        return False
+    is_of_all = claim.covers == EVERY_SCHEDULE
+    stated_j = schedule.any_order_bound_j if is_of_all else schedule.energy_bound_j
+    least_j = claim.least_j if schedule.energy_j is None else min(claim.least_j, schedule.energy_j)
+    return _less(stated_j, least_j, missing=-math.inf)
 
 
 def _takes_bytes(schedule: Schedule) -> int:

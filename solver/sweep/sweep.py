@@ -267,8 +267,7 @@ class _Baseline:
 def _frontier(study: Study, gap: float) -> Frontier:
     """The frontier of a study, with the schedules of earlier sweeps."""
     frontier = Frontier(study.graph, gap)
-    for schedule in study.known:
-        frontier.add(schedule)
+    frontier.add_all(study.known)
     for offer in study.offers:
         if study.can_run(offer.schedule):
             frontier.offer(offer)

@@ -33,7 +33,7 @@ from solver.baselines.scheduled import schedules_by_baseline
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.pools import Pool, PoolError, cluster_pool, lasting_pools, local_pool
-from solver.problem.claims import GIVEN_ORDER, OWN_ORDER
+from solver.problem.claims import GIVEN_ORDER, OWN_ORDER, Claim, Claims
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
@@ -476,6 +476,36 @@ def test_known_schedule_and_bound_that_meet_need_no_search() -> None:
     assert inferred.energy_j == dear.energy_j
     assert inferred.solver.seconds == 0.0
     assert Frontier(graph, gap=0.001).without_search(Budget(ram_bytes=5_000)) is None
+
+
+def test_work_to_state_what_is_proven_grows_with_the_points_and_not_with_their_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph, actions = chain_and_actions()
+    peak = unconstrained_peak(graph)
+    points = [
+        found(
+            graph, Budget(ram_bytes=peak + more), actions, 5.0 - more / 100, any_order_bound_j=1.0
+        )
+        for more in range(40)
+    ]
+    times = 0
+    about = Claims.about
+
+    def counted(*words: Any) -> Claim:
+        nonlocal times
+        times += 1
+        return about(*words)
+
+    monkeypatch.setattr(Claims, "about", counted)
+    study = Study(graph.name, graph, [], known=points)
+    sweep([study], EXACT, SameProcessExecutor().pool, lambda _event: None)
+    assert 0 < times <= 4 * len(points)
+    times = 0
+    frontier = Frontier(graph, gap=0.0)
+    for point in points:
+        frontier.add(point)
+    assert 0 < times <= 4 * len(points)
 
 
 # --- the grid -------------------------------------------------------------------------------------
