@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, TypeAlias
 
 from devices.signatures import SIGNATURES, parts
@@ -80,11 +80,7 @@ class OpSpec:
                 raise OperationError(
                     f"{kind}: {name} is {value}, it must be from {lowest} to {_LARGEST}"
                 )
-        spec = cls(kind, tuple(attributes[name] for name in signature.attributes))
-        for operand in (*spec.reads, *spec.writes):
-            if min(operand.shape, default=1) < 1:
-                raise OperationError(f"{spec.key}: {operand.role} has shape {operand.shape}")
-        return spec
+        return _checked(kind, tuple(attributes[name] for name in signature.attributes))
 
     @classmethod
     def parse(cls, key: str) -> OpSpec:
@@ -207,6 +203,19 @@ _MAY_BE_ZERO = frozenset(
         *("first", "first_input", "continued", "by_weight", "bound"),
     }
 )
+
+
+@lru_cache(maxsize=1 << 15)
+def _checked(kind: str, values: tuple[int, ...]) -> OpSpec:
+    """An operation without empty operands.
+
+    Forms of a step share thousands of operations, and what follows from each is computed once.
+    """
+    spec = OpSpec(kind, values)
+    for operand in (*spec.reads, *spec.writes):
+        if min(operand.shape, default=1) < 1:
+            raise OperationError(f"{spec.key}: {operand.role} has shape {operand.shape}")
+    return spec
 
 
 def _signature(kind: str) -> Signature:
