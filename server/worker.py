@@ -122,7 +122,7 @@ def _solve(form: JobForm, results: Path, threads: int, most_s: float, channel: C
     from solver.requests.choice import cheapest
     from solver.requests.codecs import with_offered_codecs
     from solver.requests.slicing import with_slices
-    from solver.requests.subjects import read_budget, read_subjects
+    from solver.requests.subjects import SHARE_FOR_WAYS, read_budget, read_subjects
     from solver.requests.summary import summary
     from solver.time_limit import TimeLimit
 
@@ -130,14 +130,15 @@ def _solve(form: JobForm, results: Path, threads: int, most_s: float, channel: C
     source = form.source
     if source is not None and source.model is None and form.has_profile:
         _require_built_in(Path(PROFILE))
-    subjects = read_subjects(source or Path(GRAPH), Results(results), False, channel.say)
+    preparing = limit.part(SHARE_FOR_WAYS)
+    subjects = read_subjects(source or Path(GRAPH), Results(results), False, channel.say, preparing)
     graph = subjects[0].graph
     kept = replay(graph, keep_everything(graph), form.budget_covers)
     budget = read_budget(form.budget, subjects[0].profile, kept, channel.say)
     if source is not None and source.codecs == "auto":
-        subjects = with_offered_codecs(subjects, budget)
+        subjects = with_offered_codecs(subjects, budget, channel.say, preparing)
     if source is not None and source.slices == "auto":
-        subjects = with_slices(subjects, budget, channel.say)
+        subjects = with_slices(subjects, budget, channel.say, preparing)
     options = SolverOptions(
         order=form.order, gap=form.gap, threads=threads, time_limit_s=limit.seconds
     )

@@ -79,3 +79,6 @@ class TimeLimit:
             yield
         finally:
             _end.reset(before)
+
+
+NO_LIMIT = TimeLimit()

@@ -19,6 +19,7 @@ from replay.board_ram import BoardRam
 from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
+from solver.costing.model import CostModel
 from solver.files.solved import file_stem, read_solved
 from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
@@ -67,8 +68,9 @@ def costed_network(
     home = level.choice.parameters_in
     step = step_of(level, batch, home, method.slices, codecs=method.codecs == "all")
     _require_unchanged(level)
-    costing = cost_graph(step, profile)
-    subject = SolveSubject(costing.graph, profile, costing.predicted, step)
+    model = CostModel(profile)
+    costing = cost_graph(step, profile, model=model)
+    subject = SolveSubject(costing.graph, profile, costing.predicted, step, model=model)
     kept = replay(costing.graph, keep_everything(costing.graph), covers)
     known = () if known_in is None else tuple(_schedules_of(costing.graph, known_in))
     return CostedNetwork(subject, kept, file, known)

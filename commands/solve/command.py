@@ -45,7 +45,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.requests.codecs import with_offered_codecs
     from solver.requests.costs import predicted_document
     from solver.requests.slicing import with_slices
-    from solver.requests.subjects import read_budget, read_subjects
+    from solver.requests.subjects import SHARE_FOR_WAYS, read_budget, read_subjects
     from solver.requests.summary import progress_line, summary
     from solver.robustness.draws import draw_costs
     from solver.robustness.robustness import DRAWS_SEED
@@ -56,8 +56,11 @@ def solve(options: SolveOptions, console: Console) -> int:
     limit = TimeLimit.after(options.solver.time_limit_s)
     _require_writable(options)
     source = options.graph if isinstance(options.graph, Path) else options.graph.profile
+    preparing = limit.part(SHARE_FOR_WAYS)
     with console.status(f"reading {source}"):
-        subjects = read_subjects(options.graph, options.results, options.verbose, console.say)
+        subjects = read_subjects(
+            options.graph, options.results, options.verbose, console.say, preparing
+        )
     subject = subjects[0]
     graph = subject.graph
     if options.export_graph is not None:
@@ -70,9 +73,9 @@ def solve(options: SolveOptions, console: Console) -> int:
     kept = replay(graph, keep_everything(graph), options.budget.covers)
     budget = read_budget(options.budget, subject.profile, kept, console.say)
     if isinstance(options.graph, ProfiledModel) and options.graph.codecs == "auto":
-        subjects = with_offered_codecs(subjects, budget)
+        subjects = with_offered_codecs(subjects, budget, console.say, preparing)
     if isinstance(options.graph, ProfiledModel) and options.graph.slices == "auto":
-        subjects = with_slices(subjects, budget, console.say)
+        subjects = with_slices(subjects, budget, console.say, preparing)
     # Refuse draws that are not possible before the search.
     drawn = [
         None if options.draws is None else draw_costs(each.graph, options.draws, DRAWS_SEED)

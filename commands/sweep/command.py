@@ -91,6 +91,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     from networks.models import build_model
     from replay.board_ram import BoardRam
     from solver.costing.costing import cost_graph
+    from solver.costing.model import CostModel
     from solver.problem.graph import CostedGraph
     from solver.requests.subjects import SolveSubject
     from solver.sweep.directory import SweepSubject
@@ -103,6 +104,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     models = [exported(word, options.results.networks) for word in source.models]
     for name in source.profiles:
         profile = resolve_profile(name, options.results.profiles)
+        cost_model = CostModel(profile)
         for model, parts, slices in product(models, source.accumulate, source.slices):
             step = build_model(
                 model,
@@ -117,7 +119,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 codecs=source.codecs,
             )
             say_remark(console, step)
-            costed = cost_graph(step, profile)
+            costed = cost_graph(step, profile, model=cost_model)
             if costed.predicted:
                 console.say(
                     f"{costed.graph.name}: {len(costed.predicted)} operations were not measured;"

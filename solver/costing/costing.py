@@ -39,6 +39,7 @@ from solver.costing.page_intervals import PageIntervals, page_in_intervals, page
 from solver.costing.situation import BY_ITSELF, Situation, situations
 from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
+from solver.time_limit import check_time
 
 
 class CostingError(InputError):
@@ -104,13 +105,20 @@ class CostingResult:
         return Interval(median=total, low=max(0.0, total - halves[0]), high=total + halves[1])
 
 
-def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
+def cost_graph(
+    step: TrainingStep,
+    profile: DeviceProfile,
+    strict: bool = False,
+    model: CostModel | None = None,
+) -> CostingResult:
     """Cost every operation and tensor of a training step.
 
     Args:
         step: The training step of a network.
         profile: Measured or published costs of a device.
         strict: Whether to fail rather than predict the cost of an operation.
+        model: The cost model of the profile. Steps that share it share its laws, which take seconds
+            to fit; None for a model of its own.
 
     Returns:
         The costed graph, and the operations whose costs are predicted or measured in context.
@@ -119,12 +127,14 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
         CostingError: The profile has no energies or implausible costs; has too few operations to
             predict the others from; has no paging costs, but parameters are kept in storage; or,
             with ``strict``, an operation was not measured.
+        OutOfTime: The enforced time limit has passed.
     """
-    model = CostModel(profile)
+    model = CostModel(profile) if model is None else model
     costs: dict[_Execution, _Cost] = {}
     missing: dict[OpSpec, dict[_Execution, int]] = {}
     executions = _executions(step, profile)
     for execution, occurrences in Counter(executions).items():
+        check_time()
         spec = execution.spec
         if spec in profile.by_spec:
             costs[execution] = _measured(profile, model, execution)
@@ -249,6 +259,7 @@ def _predictions(
     """Predict the executions of an operation that was not measured, of which a step has so many."""
     found = {}
     for execution in occurrences:
+        check_time()
         try:
             found[execution] = model.predict(*execution)
         except NotPredictable:

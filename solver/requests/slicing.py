@@ -17,11 +17,13 @@ from networks.training.slicing import sliced
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.costing.costing import CostingError
+from solver.costing.uncosted import uncosted_graph
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.referee import replay
-from solver.requests.subjects import SolveSubject
+from solver.requests.subjects import SolveSubject, say_untried
+from solver.time_limit import NO_LIMIT, OutOfTime, TimeLimit, check_time
 
 _SHARES = (4, 8, 16, 32)
 """Parts of a weight, or of an activation, have this part of the budget, at most."""
@@ -40,6 +42,7 @@ def with_slices(
     subjects: Iterable[SolveSubject],
     budget: Budget,
     say: Callable[[str], None],
+    limit: TimeLimit = NO_LIMIT,
     *,
     compare_costs: bool = True,
 ) -> tuple[SolveSubject, ...]:
@@ -57,20 +60,32 @@ def with_slices(
     everything, if the number of parts of the batch is searched as well, if its values may differ in
     the last bits, by a BLAS, or if whole layers were measured and parts not.
 
-    Without ``compare_costs``, slices are added whatever they cost: sizes alone decide.
+    Without ``compare_costs``, slices are added whatever they cost: sizes alone decide. Those that
+    are not ready when the limit passes are left out, which is said, but for the first with which
+    something fits.
     """
     given = tuple(subjects)
     fits = [_needed(each, budget)[0] <= budget.ram_bytes for each in given]
     fitting = [each for each, is_fitting in zip(given, fits, strict=True) if is_fitting]
     parts = {each.parts for each in fitting}
     found: list[SolveSubject] = []
+    untried: list[SolveSubject] = []
+    has_any = bool(fitting)
     for subject, is_fitting in zip(given, fits, strict=True):
         if is_fitting:
             found.append(subject)
         elif subject.parts not in parts:
-            found.extend(_instead(subject, budget, say))
+            instead, is_late = _instead(subject, budget, say, limit, has_any=has_any)
+            found.extend(instead)
+            untried.extend([subject] * is_late)
+            has_any = has_any or any(each is not subject for each in instead)
     if fitting and len({each.parts for each in given}) == 1:
-        found.extend(_besides(fitting[-1], budget, say, compare_costs=compare_costs))
+        try:
+            with limit.enforced():
+                found.extend(_besides(fitting[-1], budget, say, compare_costs=compare_costs))
+        except OutOfTime:
+            untried.append(fitting[-1])
+    say_untried(say, "further slices", untried)
     return tuple(found)
 
 
@@ -80,30 +95,44 @@ def _needed(subject: SolveSubject, budget: Budget) -> tuple[int, str]:
 
 
 def _instead(
-    subject: SolveSubject, budget: Budget, say: Callable[[str], None]
-) -> Iterator[SolveSubject]:
+    subject: SolveSubject,
+    budget: Budget,
+    say: Callable[[str], None],
+    limit: TimeLimit,
+    *,
+    has_any: bool,
+) -> tuple[list[SolveSubject], bool]:
+    """The step in slices, or itself without any that fit, and whether the limit left some out.
+
+    The limit holds as soon as something fits, which another step does if it ``has_any``.
+    """
     if subject.step is None or subject.slices is not None:
-        yield subject
-        return
+        return [subject], False
     found: list[SolveSubject] = []
+    is_late = False
     sizes = [budget.ram_bytes // share for share in _SHARES if budget.ram_bytes >= share]
     for of_size in (Slices, _of_all):
         for each in () if found else sizes:
-            is_enough = len(found) == _MOST_OFFERED
-            smaller = None if is_enough else _sliced(subject, budget, of_size(each))
+            if is_late or len(found) == _MOST_OFFERED:
+                break
+            try:
+                with (limit if has_any or found else NO_LIMIT).enforced():
+                    smaller = _sliced(subject, budget, of_size(each))
+            except OutOfTime:
+                is_late = True
+                break
             known = [other.graph.ops for other in found]
             if smaller is not None and smaller.graph.ops not in known:
                 found.append(smaller)
     if not found:
-        yield subject
-        return
+        return [] if is_late else [subject], is_late
     needed, what = _needed(subject, budget)
     offered = " and ".join(str(each.slices) for each in found)
     say(
         f"no schedule of whole layers fits into {size(budget.ram_bytes)}: {what} takes"
         f" {size(needed)}; large layers are in slices of {offered} (docs/slices.md)"
     )
-    yield from found
+    return found, is_late
 
 
 def _besides(
@@ -161,10 +190,14 @@ def _of_all(size_bytes: int) -> Slices:
 def _sliced(subject: SolveSubject, budget: Budget, slices: Slices) -> SolveSubject | None:
     """The step in slices; None if it cannot fit, has too many operations, or costs are unknown."""
     assert subject.step is not None
+    check_time()
     try:
         step = sliced(subject.step.whole or subject.step, slices)
-        found = subject.with_step(with_codecs(step) if subject.codecs else step)
+        step = with_codecs(step) if subject.codecs else step
+        # Costs take the longest, and what does not fit without workspaces needs none.
+        if least_ram_bytes(uncosted_graph(step), budget.covers)[0] > budget.ram_bytes:
+            return None
+        found = subject.with_step(step)
     except (CostingError, NetworkError):
         return None
-    fits = least_ram_bytes(found.graph, budget.covers)[0] <= budget.ram_bytes
-    return found if fits else None
+    return found if _needed(found, budget)[0] <= budget.ram_bytes else None

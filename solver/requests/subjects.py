@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from devices.documents.document import read_json
@@ -17,6 +17,7 @@ from networks.models import build_model
 from networks.training.network import NetworkError
 from networks.training.step import TrainingStep
 from solver.costing.costing import Predicted, cost_graph
+from solver.costing.model import CostModel
 from solver.problem.graph import CostedGraph
 from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
 from solver.problem.schedule import Budget
@@ -28,19 +29,27 @@ from solver.requests.request import (
     ProfiledModel,
     RequestedBudget,
 )
+from solver.time_limit import NO_LIMIT, OutOfTime, TimeLimit
+
+SHARE_FOR_WAYS = 0.25
+"""Share of a time limit in which ways to take a step are prepared; the search has the rest."""
+
+_UNTRIED = "were not tried: the time limit leaves no time to prepare them"
 
 
 @dataclass(frozen=True)
 class SolveSubject:
     """A costed graph, the profile that its costs are from, and those of its operations whose costs
-    are predicted. ``step`` is what the graph was made from, ``strict`` allows no predictions. A
-    graph from a file has neither profile nor step, and names no predictions."""
+    are predicted. ``step`` is what the graph was made from, ``strict`` allows no predictions.
+    ``model`` is the profile's cost model, which forms of the step share. A graph from a file has
+    neither profile nor step, and names no predictions."""
 
     graph: CostedGraph
     profile: DeviceProfile | None = None
     predicted: tuple[Predicted, ...] = ()
     step: TrainingStep | None = None
     strict: bool = False
+    model: CostModel | None = field(default=None, compare=False, repr=False)
 
     @property
     def parts(self) -> int:
@@ -62,19 +71,33 @@ class SolveSubject:
 
         Raises:
             CostingError: The profile does not cover the step's operations.
+            OutOfTime: The enforced time limit has passed.
         """
         assert self.profile is not None, "only a graph from a file has no profile, and no step"
-        costing = cost_graph(step, self.profile, strict=self.strict)
+        costing = cost_graph(step, self.profile, self.strict, self.model)
         return replace(self, graph=costing.graph, predicted=costing.predicted, step=step)
 
 
+def say_untried(say: Callable[[str], None], what: str, subjects: Iterable[SolveSubject]) -> None:
+    """Say what the time limit left out of several ways to take a step, if any."""
+    ways = ", ".join(
+        f"batch in {each.parts}{' with codecs' if each.codecs else ''}" for each in subjects
+    )
+    if ways:
+        say(f"{what} {_UNTRIED} ({ways})")
+
+
 def read_subjects(
-    source: Path | ProfiledModel, results: Results, verbose: bool, say: Callable[[str], None]
+    source: Path | ProfiledModel,
+    results: Results,
+    verbose: bool,
+    say: Callable[[str], None],
+    limit: TimeLimit = NO_LIMIT,
 ) -> tuple[SolveSubject, ...]:
     """Read a graph from its file, or make one from a profile and a network.
 
     With ``accumulate="auto"``, make one for every number of parts of the batch, the first of which
-    is one.
+    is one. Further ones are left out if the limit passes before they are ready, which is said.
 
     Raises:
         DocumentError: A file cannot be used, or there is no such profile.
@@ -85,11 +108,23 @@ def read_subjects(
     if isinstance(source, Path):
         return (SolveSubject(read_json(source, CostedGraph)),)
     profile = resolve_profile(source.profile, results.profiles)
-    found = []
-    for step in _training_steps(source, profile, results, say):
-        costing = cost_graph(step, profile, strict=source.strict)
+    model = CostModel(profile)
+
+    def subject(step: TrainingStep) -> SolveSubject:
+        costing = cost_graph(step, profile, source.strict, model)
         report_costs(say, costing, verbose)
-        found.append(SolveSubject(costing.graph, profile, costing.predicted, step, source.strict))
+        graph, predicted = costing.graph, costing.predicted
+        return SolveSubject(graph, profile, predicted, step, source.strict, model)
+
+    steps = _training_steps(source, profile, results, say)
+    found = [subject(next(steps))]
+    try:
+        with limit.enforced():
+            for step in steps:
+                further = subject(step)
+                found.append(further)
+    except OutOfTime:
+        say(f"numbers of parts of the batch above {found[-1].parts} {_UNTRIED}")
     return tuple(found)
 
 

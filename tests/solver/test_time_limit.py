@@ -10,12 +10,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
 import pytest
 
 import cli
 from devices.errors import ExitCode
+from devices.quantities import Slices
+from devices.results import Results
 from solver.baselines.comparison import compare_with_baselines
 from solver.baselines.registry import BASELINES
 from solver.constructed import keep_everything, page_everything
@@ -23,13 +25,18 @@ from solver.constructed.greedy import greedy_schedule
 from solver.engines.program import Program
 from solver.formulations.crossing import CrossingProgram
 from solver.options import FormulationName, SolverOptions
+from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay, verify
+from solver.requests.codecs import with_offered_codecs
+from solver.requests.request import ProfiledModel
+from solver.requests.slicing import with_slices
+from solver.requests.subjects import read_subjects
 from solver.search.search import Progress
 from solver.solving.solving import solve_graph
-from solver.time_limit import OutOfTime, TimeLimit, check_time
+from solver.time_limit import NO_LIMIT, OutOfTime, TimeLimit, check_time
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import tight, training_chain
 from tests.support.graphs.odd_graphs import ODD_GRAPHS
@@ -40,6 +47,7 @@ _OPS = 10_000
 # and checking replay it many times, however short the limit is.
 _LEAST_LIMIT_S, _LIMIT_REPLAYS = 8.0, 40
 _Result = TypeVar("_Result")
+Way: TypeAlias = tuple[int, bool, Slices | None]
 
 
 _TRIES = 3
@@ -198,6 +206,67 @@ def test_paging_everything_takes_least_ram_without_recomputation(name: str) -> N
     paged = page_everything(Problem(graph, Budget(ram_bytes=kept.peak_bytes)))
     assert replay(graph, paged).peak_bytes <= kept.peak_bytes
     verify(graph, paged, Budget(ram_bytes=kept.peak_bytes))
+
+
+# --- ways to take a step --------------------------------------------------------------------------
+
+
+def ways(
+    model: str, accumulate: Literal["auto"] | None, limit: TimeLimit
+) -> tuple[list[Way], list[str]]:
+    """Ways that are prepared to take a step that fits only in slices, and what is said."""
+    said: list[str] = []
+    source = ProfiledModel(
+        profile="m4",
+        model=model,
+        batch=4,
+        optimizer=None,
+        parameters_in="storage",
+        loss=None,
+        train=None,
+        accumulate=accumulate,
+        slices="auto",
+        codecs="auto",
+        lora=None,
+        strict=False,
+    )
+    subjects = read_subjects(source, Results(Path()), False, said.append, limit)
+    budget = Budget(ram_bytes=least_ram_bytes(subjects[-1].graph)[0] // 2)
+    subjects = with_offered_codecs(subjects, budget, said.append, limit)
+    subjects = with_slices(subjects, budget, said.append, limit)
+    return [(each.parts, each.codecs, each.slices) for each in subjects], said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "accumulate", "untried"),
+    [
+        ("linear", "auto", ["numbers of parts of the batch above 1", "further slices"]),
+        ("digits", None, ["codecs", "further slices"]),
+    ],
+)
+def test_ways_that_are_not_ready_in_time_are_left_out_but_for_the_first_that_fits(
+    model: str, accumulate: Literal["auto"] | None, untried: list[str]
+) -> None:
+    all_ways, said = ways(model, accumulate, NO_LIMIT)
+    assert len(all_ways) > 1
+    assert not any("not tried" in each for each in said)
+    (first,), said = ways(model, accumulate, TimeLimit.after(0.0))
+    assert first == all_ways[0]
+    assert first[2] is not None
+    told = [each.split(" were not tried: ")[0] for each in said if "not tried" in each]
+    assert told == untried
+
+
+@pytest.mark.slow
+def test_command_prepares_ways_under_a_part_of_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--profile", "m4", "--model", "linear", "--batch", "4", "--accumulate", "auto"]
+    code = cli.main(["solve", *words, "--ram-budget", "90%", "--time-limit", "0.001"])
+    assert code in {ExitCode.DONE, ExitCode.NO_SOLUTION}
+    assert "numbers of parts of the batch above 1 were not tried" in capsys.readouterr().err
 
 
 # --- solve ----------------------------------------------------------------------------------------

@@ -6,12 +6,15 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devices.documents.document import dump_yaml
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.profile import (
     BoardIdentity,
@@ -24,10 +27,16 @@ from devices.profile import (
     Sitting,
     StepCosts,
 )
+from devices.quantities import Slices
+from devices.results import Results
 from devices.signatures.ranges import draw_attributes
+from networks.training.slicing import sliced
+from solver.costing.law import Law, fit_law
 from solver.costing.model import CostModel
 from solver.costing.situation import Situation
 from solver.costing.terms import terms
+from solver.requests.request import ProfiledModel
+from solver.requests.subjects import read_subjects
 
 KINDS = ("conv2d.forward", "linear.parameter_gradient", "batch_norm.forward", "relu.forward")
 
@@ -365,3 +374,41 @@ def test_joules_in_a_step_follow_its_seconds() -> None:
             assert carried is not None
             power_w = carried.energy_j.median / carried.time_s.median
             assert power_w == pytest.approx(watts(spec), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_all_ways_to_take_a_step_share_the_laws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted: list[tuple[OpSpec | float, ...]] = []
+
+    def counted(specs: Sequence[OpSpec], costs: Sequence[float], shapes: Any) -> Law:
+        if specs:
+            fitted.append((*specs, *costs))
+        return fit_law(specs, costs, shapes)
+
+    monkeypatch.setattr("solver.costing.model.fit_law", counted)
+    path = tmp_path / "bench.yaml"
+    path.write_text(dump_yaml(board(measured())))
+    source = ProfiledModel(
+        profile=str(path),
+        model="linear",
+        batch=4,
+        optimizer=None,
+        parameters_in="ram",
+        loss=None,
+        train=None,
+        accumulate="auto",
+        slices="auto",
+        codecs="auto",
+        lora=None,
+        strict=False,
+    )
+    subjects = read_subjects(source, Results(tmp_path), False, print)
+    assert [each.parts for each in subjects] == [1, 2, 4]
+    assert subjects[0].step is not None
+    in_slices = subjects[0].with_step(sliced(subjects[0].step, Slices(1 << 16)))
+    assert in_slices.predicted
+    assert all(each.predicted for each in subjects)
+    assert fitted
+    assert len(set(fitted)) == len(fitted)
