@@ -55,11 +55,11 @@ def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
         path: Picture to write.
 
     Raises:
-        ValueError: No row has a schedule, or keeping everything costs no energy.
+        ValueError: The rows cannot be drawn (:func:`can_draw`).
     """
-    drawn = [row for row in rows if row.energy_j is not None]
-    if not drawn or not rows[0].unconstrained_energy_j:
+    if not can_draw(rows):
         raise ValueError("no row has a schedule with an energy to draw")
+    drawn = [row for row in rows if row.energy_j is not None]
     first = rows[0]
     largest = max(first.unconstrained_peak_bytes, *(row.ram_bytes for row in rows))
     divisor, unit = binary_unit(largest)
@@ -74,6 +74,11 @@ def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
         _shade_infeasible(axes, rows, divisor)
         legend_beside(figure)
         save(figure, path)
+
+
+def can_draw(rows: Sequence[SweepRow]) -> bool:
+    """Whether a row has a schedule, and keeping everything costs energy to compare with."""
+    return any(row.energy_j is not None for row in rows) and rows[0].unconstrained_energy_j > 0
 
 
 def _percent(row: SweepRow, energy_j: float | None) -> float:

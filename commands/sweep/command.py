@@ -29,7 +29,7 @@ def sweep(options: SweepOptions, console: Console) -> int:
 
 def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
     from commands.sweep.summary import event_line, summarise
-    from plots.tradeoff import tradeoff
+    from plots.tradeoff import can_draw, tradeoff
     from solver.pools import open_pool, waiting_for
     from solver.sweep.directory import SweepDirectory, require_distinct_stems
     from solver.sweep.grid import baseline_grid, budget_grid
@@ -67,7 +67,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
         solved = [row for row in rows if row.method == SOLVED and row.budget in grid]
         statuses.update(row.status for row in solved)
         summarise(console, subject, solved, [row for row in rows if row.method != SOLVED])
-        if any(row.energy_j is not None and row.unconstrained_energy_j for row in rows):
+        if can_draw(rows):
             pictures.append(out / f"{subject.stem}.png")
             tradeoff(rows, pictures[-1])
     record = directory.record

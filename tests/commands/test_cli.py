@@ -250,6 +250,23 @@ def test_pictures_are_drawn(graph_file: Path) -> None:
     assert {path.suffix for path in Path("pictures").iterdir()} == {".png"}
 
 
+@pytest.mark.slow
+def test_a_sweep_of_a_graph_without_energies_has_tables_and_no_picture(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = json.loads(graph_file.read_text())
+    costs = [*graph["ops"], *(t[way] for t in graph["tensors"] for way in t if "page" in way)]
+    for cost in costs:
+        cost["energy_j"] = 0.0
+    graph_file.write_text(json.dumps(graph))
+    budget = ("--ram-budgets", "100%", "--no-baselines")
+    assert run("sweep", "--graph", str(graph_file), *budget, "--json") == 0
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert point["energy_j"] == 0
+    assert Path("results/sweep/sweep.csv").exists()
+    assert not list(Path("results/sweep").glob("*.png"))
+
+
 @pytest.mark.parametrize(
     ("argv", "told"),
     [
