@@ -66,32 +66,37 @@ def _add_models_options(parser: ArgumentParser) -> None:
 
 def list_models(options: ModelsOptions, console: Console) -> int:
     """Print the networks and the sizes of their training steps."""
-    from networks.models import build_model, model_names
+    from networks.models import ModelTooLarge, build_model, model_names
 
-    steps = [build_model(name, options.batch) for name in model_names()]
-    facts = [
-        {
-            "model": name,
-            "batch": step.batch,
-            "ops": len(step.ops),
-            "distinct_ops": len(step.distinct_specs),
-            "parameters": step.parameter_count,
-            "activation_bytes": step.activation_bytes,
-        }
-        for name, step in zip(model_names(), steps, strict=True)
-    ]
-    console.document({"models": facts})
+    facts: list[dict[str, object]] = []
     rows = [["model", "ops", "distinct", "parameters", f"activations, batch {options.batch}"]]
-    rows += [
-        [
-            str(fact["model"]),
-            str(fact["ops"]),
-            str(fact["distinct_ops"]),
-            f"{fact['parameters']:,}",
-            size(float(str(fact["activation_bytes"]))),
-        ]
-        for fact in facts
-    ]
+    for name in model_names():
+        try:
+            step = build_model(name, options.batch)
+        except ModelTooLarge as error:
+            facts.append({"model": name, "batch": options.batch, "too_large": str(error)})
+            rows.append([name, *["–"] * 3, "too large"])
+            continue
+        facts.append(
+            {
+                "model": name,
+                "batch": step.batch,
+                "ops": len(step.ops),
+                "distinct_ops": len(step.distinct_specs),
+                "parameters": step.parameter_count,
+                "activation_bytes": step.activation_bytes,
+            }
+        )
+        rows.append(
+            [
+                name,
+                str(len(step.ops)),
+                str(len(step.distinct_specs)),
+                f"{step.parameter_count:,}",
+                size(step.activation_bytes),
+            ]
+        )
+    console.document({"models": facts})
     console.table(rows, right=range(1, 5))
     return ExitCode.DONE
 

@@ -2,10 +2,18 @@
 
 from networks.models.registry import (
     ModelError,
+    ModelTooLarge,
     build_model,
     model_names,
     profiled_network,
     step_of,
 )
 
-__all__ = ["ModelError", "build_model", "model_names", "profiled_network", "step_of"]
+__all__ = [
+    "ModelError",
+    "ModelTooLarge",
+    "build_model",
+    "model_names",
+    "profiled_network",
+    "step_of",
+]

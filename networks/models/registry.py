@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from devices.documents.explain import explain
 from devices.errors import InputError
-from devices.operation import Loss
+from devices.operation import Loss, OperationError
 from devices.profile import ProfiledNetwork
 from devices.quantities import Slices
 from networks.kinds import Place
@@ -33,6 +33,10 @@ from networks.training.step import NetworkFile
 
 class ModelError(InputError):
     """There is no such model, optimizer or batch size; the message lists the allowed ones."""
+
+
+class ModelTooLarge(ModelError):
+    """A built-in network has operations that are too large at the batch size asked for."""
 
 
 # Functions from a batch size to the forward pass and the loss.
@@ -104,6 +108,7 @@ def build_model(
     Raises:
         ModelError: There is no such network or optimizer, ``batch`` is below 1 or not that of the
             file, or ``loss`` is given for a built-in network.
+        ModelTooLarge: A built-in network has an operation that is too large at this batch size.
         NetworkError: ``train`` or ``lora`` selects nothing, or the batch cannot be split.
         ExportError: The file cannot be read, or has operations that cannot be trained here.
     """
@@ -178,7 +183,14 @@ def _built_in(name: str, batch: int | None) -> Network:
         raise ModelError(f"no model is named {name!r}; {hint}, or a file *{_EXPORTED} or *{_ONNX}")
     if batch is not None and batch < 1:
         raise ModelError(f"{name}: the batch size is {batch}; it must be at least 1")
-    return _MODELS[name](batch or 1)
+    try:
+        return _MODELS[name](batch or 1)
+    except OperationError as error:
+        raise ModelTooLarge(
+            str(error),
+            operation=f"{name} with batch {batch}",
+            remedy="choose a smaller batch (--batch)",
+        ) from error
 
 
 def _from_file(name: str, batch: int | None, loss: Loss | None) -> tuple[Network, NetworkFile]:

@@ -499,6 +499,28 @@ def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert {"bert", "dscnn", "resnet18_cifar"} <= {model["model"] for model in models}
 
 
+def test_networks_that_a_batch_makes_too_large_are_listed_as_such(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("models", "--batch", "1000") == 0
+    said = capsys.readouterr().out.splitlines()
+    (vgg16,) = [line for line in said if line.split()[:1] == ["vgg16"]]
+    assert "too large" in vgg16
+    (linear,) = [line for line in said if line.split()[:1] == ["linear"]]
+    assert "too large" not in linear
+
+
+def test_a_batch_that_makes_a_network_too_large_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    large = ("--model", "vgg16", "--batch", "1000")
+    assert run("solve", "--profile", "m4", *large, "--ram-budget", "50%") == 2
+    captured = capsys.readouterr()
+    assert "vgg16 with batch 1000: relu.forward: elements is 3211264000" in captured.err
+    assert "choose a smaller batch (--batch)" in captured.err
+    assert len(sentences(captured.err)) == 1
+
+
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
