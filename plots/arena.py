@@ -117,9 +117,9 @@ def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
         axes.axhline(budget_bytes / divisor, color=BLACK, linewidth=1.1, linestyle="--")
         axes.axhline(schedule.arena_bytes / divisor, color=INK, linewidth=0.8, linestyle=":")
         bytes_per_inch = 1.04 * highest / _AXES_INCHES
-        _draw(axes, rectangles, divisor, bytes_per_inch)
         _count_thin(axes, rectangles, divisor, bytes_per_inch)
         settle(figure)
+        _draw(axes, rectangles, divisor)
         _name(axes, rectangles, divisor)
         save(figure, path)
 
@@ -169,16 +169,18 @@ def _corners(r: _Rectangle, divisor: float) -> list[tuple[float, float]]:
     return [(r.start_s, low), (r.start_s, high), (r.end_s, high), (r.end_s, low)]
 
 
-def _draw(
-    axes: Axes, rectangles: Sequence[_Rectangle], divisor: float, bytes_per_inch: float
-) -> None:
-    """Draw the rectangles; those that are hardly thicker than an edge have none."""
+def _draw(axes: Axes, rectangles: Sequence[_Rectangle], divisor: float) -> None:
+    """Draw the rectangles; those that are hardly thicker or wider than an edge have none."""
+    width, height = size_inches(axes)
+    edged_s = _EDGED_INCHES / width * axes.get_xlim()[1]
+    edged_bytes = _EDGED_INCHES / height * axes.get_ylim()[1] * divisor
     for kind, color in _COLORS.items():
         for edged in (False, True):
             drawn = [
                 _corners(r, divisor)
                 for r in rectangles
-                if r.kind == kind and (r.bytes > _EDGED_INCHES * bytes_per_inch) == edged
+                if r.kind == kind
+                and (r.bytes > edged_bytes and r.end_s - r.start_s > edged_s) == edged
             ]
             axes.add_collection(
                 PolyCollection(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from plots.operation_costs import operation_costs
 from plots.residency import phase_spans, stages
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
-from plots.style import engineering, size_text
+from plots.style import SKY, engineering, size_text
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
@@ -31,9 +32,9 @@ from tests.support.graphs.graph_examples import graph as graph_of
 from tests.support.graphs.graph_examples import op as made_of
 from tests.support.graphs.graph_strategies import small_graphs
 from tests.support.graphs.profiles import in_context, made_up_profile, on_flash
-from tests.support.graphs.schedules import schedule_of
+from tests.support.graphs.schedules import addressed_schedule, schedule_of
 from tests.support.paths import ROOT
-from tests.support.pictures import texts_of
+from tests.support.pictures import pixels_like, texts_of
 
 SPECS = [
     OpSpec.of("relu.forward", elements=4096),
@@ -232,6 +233,25 @@ def test_tensors_too_thin_for_a_name_are_counted(tmp_path: Path) -> None:
     text = texts_of(tmp_path / "p.svg")
     assert re.search(r"3[01] of ≤ 8 B", text)  # the result may lie between them
     assert "thick" in text
+
+
+@pytest.mark.slow
+def test_rectangles_that_are_narrow_in_time_hide_no_occupied_ram(tmp_path: Path) -> None:
+    """Two thousand tensors that live for a pixel at most fill the arena at all times."""
+    names = [f"t{number}" for number in range(2000)]
+    problem = graph_of(
+        [made_of(f"make {name}", reads, name) for reads, name in pairwise(["", *names])],
+        [Tensor(name=name, bytes=2**16, kind="activation") for name in names],
+    )
+    actions = with_frees(
+        problem,
+        [
+            Compute(op=op.name, address={op.writes[0]: 2**16 * (number % 2)})
+            for number, op in enumerate(problem.ops)
+        ],
+    )
+    arena(problem, addressed_schedule(problem, actions, None, 2**17), tmp_path / "p.png")
+    assert pixels_like(tmp_path / "p.png", SKY, opacity=0.85).mean() > 0.5
 
 
 def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:

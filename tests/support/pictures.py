@@ -1,4 +1,4 @@
-"""Texts in pictures: what they say, and whether they can be read."""
+"""Pictures: their colours, what their texts say, and whether these can be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
+import numpy.typing as npt
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.image import imread
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
@@ -24,6 +28,12 @@ _TOUCH_PIXELS = 1.5
 def texts_of(picture: Path) -> str:
     """All texts of an SVG file, one per line."""
     return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+
+
+def pixels_like(picture: Path, color: str, opacity: float = 1.0) -> npt.NDArray[np.bool_]:
+    """Which pixels of a PNG file have a colour, drawn on white; shape [height, width]."""
+    drawn = opacity * np.array(to_rgb(color)) + (1 - opacity)
+    return np.asarray(np.abs(imread(picture)[..., :3] - drawn).max(axis=-1) < 0.02)
 
 
 @dataclass(frozen=True)
