@@ -110,7 +110,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
 
 # Inches.
 _ROW, _BELOW, _ENERGY_AXIS, _MOST_NAME = 0.155, 0.5, 0.45, 3.2
-
+_MOST_ROWS = 300
 
 # Powers that differ by less do so because the profile's figures are rounded.
 _ROUNDED = 1e-3
@@ -150,8 +150,9 @@ _ENERGY = _Quantity("energy", "J", lambda cost: cost.energy_j)
 
 
 def operation_costs(profile: DeviceProfile, path: Path) -> None:
-    """Draw time and energy of every operation, most expensive first, on logarithmic axes.
+    """Draw time and energy of operations, most expensive first, on logarithmic axes.
 
+    Operations after the 300 most expensive ones are only counted, so that the picture has an end.
     Each row shows warm, cold and in-context costs with 95 % intervals, and as numbers the costs in
     use. Estimated joules are proportional to the seconds, and therefore shown as a second axis
     instead of a panel.
@@ -165,7 +166,9 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
     """
     if not profile.operations:
         raise ValueError(f"profile {profile.name} has rates, but no costs of single operations")
-    operations = sorted(profile.operations, key=lambda o: o.cold.time_s.median, reverse=True)
+    by_time = sorted(profile.operations, key=lambda o: o.cold.time_s.median, reverse=True)
+    operations, left_out = by_time[:_MOST_ROWS], len(by_time[_MOST_ROWS:])
+    cheaper = f" ({left_out:,} cheaper ones are left out)" if left_out else ""
     power_w = _nominal_power_w(profile)
     has_energy = any(operation.cold.energy_j is not None for operation in operations)
     quantities = [_TIME, _ENERGY] if has_energy and power_w is None else [_TIME]
@@ -175,8 +178,8 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
         figure = page(
             f"Operation costs of {profile.board.model}",
             [
-                f"{len(operations)} distinct operations, most expensive first; medians with 95 %"
-                f" intervals (numbers: {profile.operation_words})",
+                f"{len(operations)} distinct operations, most expensive first{cheaper}; medians"
+                f" with 95 % intervals (numbers: {profile.operation_words})",
                 _energy_line(profile, has_energy, power_w),
             ],
             body,

@@ -27,6 +27,7 @@ from plots.layout import (
 from plots.residency import Stage, phase_spans, stages
 from plots.style import (
     BLUE,
+    DOTS_PER_INCH,
     GREEN,
     GREY,
     INK,
@@ -85,8 +86,6 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
         raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
     columns = stages(graph, schedule)
     rows = _rows(graph)
-    states = _states(columns, rows)
-
     kinds = [tensor.kind for tensor in rows]
     height = max(_LEAST_HEIGHT, LINE_INCHES * len(rows))
     height = height if height <= _NAMED_HEIGHT else _HEIGHT
@@ -110,6 +109,9 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
         )
         if len(names) < count
     ]
+    across = _edges(len(columns), width)
+    down = _edges(len(rows), height)
+    states = _in_blocks(_states(columns, rows), across, down)
     with styled():
         figure = page(
             f"{graph.name}: schedule",
@@ -123,6 +125,8 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
         )
         axes = figure.add_subplot()
         axes.pcolormesh(
+            across,
+            down,
             states,
             cmap=ListedColormap(list(_STATES.values())),
             vmin=-0.5,
@@ -172,6 +176,20 @@ def _states(columns: Sequence[Stage], rows: Sequence[Tensor]) -> npt.NDArray[np.
         ):
             states[[row_of[name] for name in names], column] = state
     return states
+
+
+def _edges(count: int, inches: float) -> npt.NDArray[np.intp]:
+    """Edges of as many blocks of cells as there are cells or pixels, shape [blocks + 1]."""
+    blocks = min(count, round(inches * DOTS_PER_INCH))
+    return np.arange(blocks + 1) * count // blocks
+
+
+def _in_blocks(
+    states: npt.NDArray[np.uint8], across: npt.NDArray[np.intp], down: npt.NDArray[np.intp]
+) -> npt.NDArray[np.uint8]:
+    """State of highest precedence in each block, so that rare ones remain visible."""
+    tall = np.maximum.reduceat(states, down[:-1], axis=0)
+    return np.maximum.reduceat(tall, across[:-1], axis=1)
 
 
 def _summary(graph: CostedGraph, schedule: Schedule, unnamed: Sequence[str]) -> list[str]:

@@ -20,7 +20,7 @@ from plots.operation_costs import operation_costs
 from plots.residency import phase_spans, stages
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
-from plots.style import SKY, engineering, size_text
+from plots.style import GREEN, SKY, engineering, size_text
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
@@ -219,6 +219,30 @@ def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path
     assert "recomputed" not in texts_of(tmp_path / "kept.svg")
 
 
+@pytest.mark.slow
+def test_page_ins_of_thousands_of_stages_are_visible(tmp_path: Path) -> None:
+    names = [f"a{number}" for number in range(1300)]
+    forward = [made_of(f"make {name}", reads, name) for reads, name in pairwise(["", *names])]
+    backward = [made_of(f"use {name}", name, f"d{name}") for name in names]
+    page = PageCost(time_s=1, energy_j=1)
+    problem = graph_of(
+        [*forward, *backward],
+        [
+            Tensor(name=op.writes[0], bytes=64, kind="activation", page_out=page, page_in=page)
+            for op in (*forward, *backward)
+        ],
+    )
+    actions: list[Action] = []
+    for op in forward:
+        actions += [Compute(op=op.name), PageOut(tensor=op.writes[0])]
+    for op in backward:
+        actions += [PageIn(tensor=op.reads[0]), Compute(op=op.name)]
+    schedule = schedule_of(problem, with_frees(problem, actions))
+    schedule_matrix(problem, schedule, tmp_path / "s.png")
+    visible = pixels_like(tmp_path / "s.png", GREEN)
+    assert visible.any(axis=0).sum() > 400
+
+
 def test_tensors_too_thin_for_a_name_are_counted(tmp_path: Path) -> None:
     thin = [f"t{number}" for number in range(30)]
     problem = graph_of(
@@ -320,6 +344,20 @@ def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
     specs = [OpSpec.of("relu.forward", elements=elements) for elements in range(100, 400)]
     operation_costs(made_up_profile(specs), tmp_path / "o.svg")
     assert texts_of(tmp_path / "o.svg").count("relu.forward") == 300
+    assert "left out" not in texts_of(tmp_path / "o.svg")
+
+
+@pytest.mark.slow
+def test_a_picture_of_more_operations_has_the_costliest_and_counts_the_others(
+    tmp_path: Path,
+) -> None:
+    specs = [OpSpec.of("relu.forward", elements=2**20 + elements) for elements in range(298)]
+    more = [OpSpec.of("relu.forward", elements=elements) for elements in (7, 8, 2**22, 2**23)]
+    operation_costs(made_up_profile([*specs, *more]), tmp_path / "o.svg")
+    text = texts_of(tmp_path / "o.svg")
+    assert "300 distinct operations, most expensive first (2 cheaper ones are left out)" in text
+    assert text.count("relu.forward") == 300
+    assert not re.search(r"^relu\.forward  [78]$", text, re.MULTILINE)
 
 
 def test_published_rates_have_no_single_costs_to_draw(tmp_path: Path) -> None:
