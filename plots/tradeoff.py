@@ -30,11 +30,19 @@ from plots.style import (
 )
 from solver.sweep.record import SOLVED, SweepRow
 
-# Curves differ in colour and line style, markers in colour and shape, so that they can also be
-# distinguished in grey.
-_CURVES = ((BLUE, "-"), (VERMILION, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
+# Curves differ in colour and line style, baselines in colour and marker, so that they can also be
+# distinguished in grey. No baseline has the colour of a curve; most of theirs are from Tol's muted
+# scheme.
+_CURVE_COLORS = (BLUE, VERMILION, GREEN, PURPLE)
+_CURVE_LINES = ("-", "--", "-.", ":")
 _MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "*", "d")
-_COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, BLACK)
+_COLORS = (
+    *(ORANGE, SKY, GREY, "#8C510A"),
+    *("#882255", "#999933", "#332288", "#44AA99", "#DDCC77"),
+)
+
+# Points. Each curve is wider than the next one, as far as there is room.
+_THINNEST, _WIDER, _THICKEST = 1.4, 1.6, 4.6
 
 # The axis is nearly linear below this overhead, and logarithmic above it.
 _LINEAR_PERCENT = 0.1
@@ -106,6 +114,7 @@ def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None
     Earlier curves are wider, so that coinciding ones remain visible.
     """
     deadlines = sorted({row.deadline_s for row in solved}, key=_seconds_or_infinity, reverse=True)
+    wider = min(_WIDER, (_THICKEST - _THINNEST) / max(1, len(deadlines) - 1))
     for number, deadline_s in enumerate(deadlines):
         points = sorted(
             (r for r in solved if r.deadline_s == deadline_s and r.energy_j is not None),
@@ -113,11 +122,14 @@ def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None
         )
         if not points:
             continue
-        color, line = _CURVES[number % len(_CURVES)]
+        cycle, place = divmod(number, len(_CURVE_COLORS))
+        color = _CURVE_COLORS[place]
+        # Another style in each cycle tells curves of one colour apart.
+        line = _CURVE_LINES[(place + cycle) % len(_CURVE_LINES)]
         sizes = [row.ram_bytes / divisor for row in points]
         found = [_percent(row, row.energy_j) for row in points]
         bounds = [max(0.0, _percent(row, row.any_order_bound_j)) for row in points]
-        width = 1.4 + 1.6 * (len(deadlines) - 1 - number)
+        width = _THINNEST + wider * (len(deadlines) - 1 - number)
         axes.fill_between(sizes, bounds, found, color=color, alpha=0.12, linewidth=0, zorder=2)
         axes.plot(sizes, bounds, color=color, linewidth=0.6, zorder=3)
         axes.plot(

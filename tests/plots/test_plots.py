@@ -21,6 +21,8 @@ from plots.residency import phase_spans, stages
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
 from plots.style import GREEN, SKY, engineering, size_text
+from plots.tradeoff import tradeoff
+from solver.baselines.names import BASELINE_NAMES
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
@@ -28,6 +30,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
+from solver.sweep.record import SOLVED, SweepRow
 from tests.support.graphs.graph_examples import graph as graph_of
 from tests.support.graphs.graph_examples import op as made_of
 from tests.support.graphs.graph_strategies import small_graphs
@@ -405,6 +408,41 @@ def test_a_profile_without_storage_has_no_paging_to_draw(tmp_path: Path) -> None
     profile = made_up_profile(SPECS).model_copy(update={"storage": None})
     with pytest.raises(ValueError, match="bench has no storage costs"):
         storage_costs(profile, tmp_path / "p.png")
+
+
+# --- sweeps -----------------------------------------------------------------------------------
+
+
+def test_curves_and_baselines_of_a_tradeoff_can_be_told_apart(tmp_path: Path) -> None:
+    first = SweepRow(
+        graph="made up",
+        graph_sha256="0",
+        method=SOLVED,
+        ram_bytes=50,
+        covers="all",
+        status="feasible",
+        energy_j=3.0,
+        peak_bytes=50,
+        unconstrained_peak_bytes=100,
+        unconstrained_energy_j=2.0,
+        unconstrained_time_s=1.0,
+        asked_gap=0.01,
+    )
+    curves = [{"deadline_s": deadline_s} for deadline_s in (None, *(1 + 0.1 * n for n in range(6)))]
+    baselines = [{"method": name} for name in BASELINE_NAMES if name != "keep-everything"]
+    rows = [first.model_copy(update=changes) for changes in (*curves, *baselines)]
+    tradeoff(rows, tmp_path / "t.svg")
+    legend = (tmp_path / "t.svg").read_text().partition('id="legend_1"')[2]
+    styles = [
+        dict(re.findall(r"([\w-]+): ([^;]+)", s)) for s in re.findall('style="(.*?)"', legend)
+    ]
+    lines = [style for style in styles if style.get("fill") == "none" and "stroke-width" in style]
+    drawn, others = lines[: len(curves)], lines[len(curves) :]
+    assert len({(line["stroke"], line.get("stroke-dasharray")) for line in drawn}) == len(curves)
+    assert max(float(line["stroke-width"]) for line in lines) < 5
+    colors = {line["stroke"] for line in others}
+    assert len(colors) == len(others) == len(baselines)
+    assert not colors & {line["stroke"] for line in drawn}
 
 
 # --- files ------------------------------------------------------------------------------------
