@@ -7,6 +7,7 @@ hold the true energies, and how wide they are.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -173,6 +174,9 @@ _WORDS = {
 
 def main() -> None:
     """Print the table of docs/accuracy.md."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     print("| meter | energies | in their intervals | half width (median, 90 % of them below) |")
     print("|---|--:|--:|--:|")
     for meter, words in _WORDS.items():

@@ -8,7 +8,15 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from benchmarks.activity_energies import METERS, OUTSIDE_W, Board, outcomes, separated, streamed
+from benchmarks.activity_energies import (
+    METERS,
+    OUTSIDE_W,
+    Board,
+    main,
+    outcomes,
+    separated,
+    streamed,
+)
 from commands.console import Console
 from commands.run.summary import summarise
 from devices.plan import ExecutionPlan
@@ -33,6 +41,16 @@ from tests.support.onboard.replays import (
     plan_of,
     report_of,
 )
+
+
+def test_the_benchmark_explains_itself_without_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.activity_energies.outcomes", Mock(side_effect=AssertionError))
+    monkeypatch.setattr("sys.argv", ["activity_energies", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert "how often the intervals" in capsys.readouterr().out
 
 
 @pytest.mark.slow
