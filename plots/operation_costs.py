@@ -86,7 +86,8 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("softmax", "softmax_cross_entropy", "binary_cross_entropy"),
-                *("weighted_cross_entropy", "cross_entropy_block", "mean_squared_error"),
+                *("weighted_cross_entropy", "weighted_cross_entropy_block"),
+                *("cross_entropy_block", "mean_squared_error"),
             }
         ),
     ),
@@ -101,12 +102,13 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
                 *("square", "square_root", "pad", "cumulative_sum", "equal_number"),
                 *("from_integers", "to_indices"),
-                *("flatten", "concat", "strided_copy"),
+                *("flatten", "concat", "strided_copy", "packing"),
                 *("embedding", "embedding_padded", "embedding_part", "embedding_padded_part"),
             }
         ),
     ),
 }
+_GROUP_OF = {family: name for name, (_, families) in _GROUPS.items() for family in families}
 
 # Inches.
 _ROW, _BELOW, _ENERGY_AXIS, _MOST_NAME = 0.155, 0.5, 0.45, 3.2
@@ -271,7 +273,7 @@ def _panel(
 def _rows_by_color(operations: Sequence[OperationCost]) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = {}
     for row, operation in enumerate(operations):
-        rows.setdefault(_color(operation), []).append(row)
+        rows.setdefault(_GROUPS[_group(operation)][0], []).append(row)
     return rows
 
 
@@ -334,13 +336,13 @@ def _legend(operations: Sequence[OperationCost]) -> list[Line2D]:
     return handles
 
 
+def group_of(kind: str) -> str:
+    """Name in the legend for a kind of operation, such as ``conv2d.forward``."""
+    return _GROUP_OF[kind.partition(".")[0]]
+
+
 def _group(operation: OperationCost) -> str:
-    family = OpSpec.parse(operation.op).family
-    return next((name for name, (_, members) in _GROUPS.items() if family in members), "other")
-
-
-def _color(operation: OperationCost) -> str:
-    return _GROUPS[_group(operation)][0] if _group(operation) in _GROUPS else GREY
+    return group_of(OpSpec.parse(operation.op).kind)
 
 
 def _figures(interval: Interval, unit: str) -> str:

@@ -14,9 +14,10 @@ from hypothesis import given
 from devices.operation import OpSpec, Phase
 from devices.profile import EnergySource
 from devices.published import load_published
+from devices.signatures import SIGNATURES
 from plots.arena import arena
 from plots.memory_timeline import memory_timeline
-from plots.operation_costs import operation_costs
+from plots.operation_costs import group_of, operation_costs
 from plots.residency import phase_spans, stages
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
@@ -300,6 +301,16 @@ def test_every_operation_is_named_with_its_median_and_interval(tmp_path: Path) -
     assert "linear.forward  8×64 → 8×10" in text
     assert "sgd.update  650" in text
     assert len(re.findall(r"^[\d.]+ µs  −[\d.]+ \+[\d.]+ %$", text, re.MULTILINE)) == len(SPECS)
+
+
+def test_every_kind_of_operation_has_a_colour_in_the_legend(tmp_path: Path) -> None:
+    assert all(group_of(kind) for kind in SIGNATURES)
+    specs = [
+        OpSpec.of("packing.page_out", elements=4096),
+        OpSpec.of("weighted_cross_entropy_block.loss", rows=8, classes=10, by_weight=1),
+    ]
+    operation_costs(made_up_profile(specs), tmp_path / "o.svg")
+    assert {"arithmetic, copies", "softmax, loss"} <= set(texts_of(tmp_path / "o.svg").splitlines())
 
 
 def test_pictures_show_the_costs_in_use_and_mark_costs_in_context(tmp_path: Path) -> None:
