@@ -32,13 +32,17 @@ from solver.referee.referee import replay
 # Inches: of the axes, and of the labels between and below them.
 _HEIGHTS, _LABELS_INCHES = (2.1, 0.16, 2.1, 0.16), 1.2
 
+# The heading has the time of unwatched steps, which is shorter.
+_AS_RUN = "as run in watched steps, which time every action"
+
 
 def replayed_memory(
     graph: CostedGraph, schedule: Schedule, report: ReplayReport, path: Path
 ) -> None:
     """Draw bytes in RAM over predicted time (top) and over the board's time (bottom).
 
-    Both panels have the same scale; the board's is of the median step. The strips show the actions.
+    Both panels have the same scale; the board's is of the median watched step. The strips show the
+    actions.
 
     Args:
         graph: Graph of the schedule.
@@ -56,7 +60,7 @@ def replayed_memory(
     }
     panels = [
         ("predicted", memory_levels(played), as_expected),
-        ("as run", memory_levels(played, as_run), as_run),
+        (_AS_RUN, memory_levels(played, as_run), as_run),
     ]
     end_s = max(span.start_s + span.time_s for _, _, spans in panels for span in spans.values())
     with styled():
@@ -100,7 +104,7 @@ def _draw_levels(
     axes.step(times, values, where="post", color=BLUE, linewidth=0.9)
     axes.axhline(memory.budget_bytes / divisor, color=BLACK, linewidth=1.1, linestyle="--")
     axes.axhline(memory.arena_bytes / divisor, color=GREY, linewidth=1.0)
-    if name == "as run":
+    if name == _AS_RUN:
         axes.plot(
             [1.0],
             [memory.touched_bytes / divisor],

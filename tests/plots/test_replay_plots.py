@@ -173,7 +173,9 @@ def test_replay_as_expected_names_no_op(tmp_path: Path) -> None:
 def test_memory_as_run_stands_below_the_prediction(tmp_path: Path) -> None:
     report = slow_report()
     text = drawn("memory", report, tmp_path / "m.svg")
-    assert {"predicted", "as run"} <= set(text.splitlines())
+    assert {"predicted", "as run in watched steps, which time every action"} <= set(
+        text.splitlines()
+    )
     assert f"arena {size_text(report.memory.arena_bytes)}" in text
     assert "the board used exactly these bytes" in text
 
