@@ -1,7 +1,8 @@
 """Generated, learnable data sets for any network, identical everywhere for the same seed.
 
 Every class has smooth patterns, one for each real-valued input; a sample is the pattern of its
-class, slightly shifted, plus noise. In a network without labels, a sample is a mixture of patterns
+class, slightly shifted, plus noise. The first input of labels states the classes; labels of another
+input are the same numbers, modulo its own number of classes. In a network without labels, a sample is a mixture of patterns
 instead, and the target is a mixture with the same shares, so that samples lie on a surface of a few
 dimensions. About half of a sample's tokens are arbitrary, the others are preferred by its class.
 """
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import Defect
 from networks.data.batches import Batches
 from networks.data.inputs import SampleInput, as_addend, constant_inputs, sample_inputs
 from networks.training import TrainingStep
@@ -170,7 +172,7 @@ def _whole_numbers(
         label = 0 if labels is None else int(labels[sample])
         match each.use:
             case "labels":
-                values[sample] = label
+                values[sample] = label % bound
             case "positions":
                 values[sample] = np.arange(math.prod(each.shape)).reshape(each.shape)
             case "numbers":
@@ -178,6 +180,8 @@ def _whole_numbers(
             case _:
                 key = (seed, each.name, sample)
                 values[sample] = _tokens(each.shape, bound, label, classes or 1, key)
+    if values.max(initial=0) >= bound:  # a kernel would write out of bounds
+        raise Defect(f"a number generated for {each.name} is {values.max()}, not below {bound}")
     return values
 
 
