@@ -232,6 +232,8 @@ class _Backward:
             for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
                 if operand.role in layer.spec.signature.passes:
                     self._contribute(value, self.gradients[output.name])
+        if one is not None and not any(one.name in op.reads for op in self._draft.ops):
+            del self._draft.tensors[one.name]  # a plain sum of losses, whose gradients are theirs
 
     def _differentiate(self, layer: Layer) -> None:
         read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}

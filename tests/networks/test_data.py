@@ -22,9 +22,8 @@ from networks.models import build_model, model_names
 from networks.training import Network, TrainingStep, training_step
 from networks.training.draws import below, permutation, uniform
 from networks.training.initial import initial_values
-from networks.training.network import Value
 from tests.support.networks.references import SAMPLES
-from tests.support.networks.training import small_transformer
+from tests.support.networks.training import small_transformer, sum_of_losses
 from tests.support.onboard.kernels import Array
 
 BATCH = 2
@@ -242,26 +241,11 @@ def test_batches_have_labels_for_every_position() -> None:
     assert_fits(step, batch)
 
 
-def with_two_losses(first: int, second: int) -> Network:
-    """One layer with two outputs, which have losses on labels of their own."""
-    net = Network("two", BATCH)
-    x = net.linear("body", net.input("x", BATCH, 4), 8)
-    losses = [
-        net.softmax_cross_entropy(
-            name, net.linear(f"{name}.out", x, classes), net.input(f"{name}.labels", BATCH)
-        )
-        for name, classes in (("first", first), ("second", second))
-    ]
-    net.one = Value("one", (1,), "parameter")
-    net.loss = net.add("loss", *losses)
-    return net
-
-
 @pytest.mark.parametrize(("first", "second"), [(10, 3), (3, 10)])
 def test_every_input_of_labels_has_labels_below_its_own_number_of_classes(
     first: int, second: int
 ) -> None:
-    step = training_step(with_two_losses(first, second))
+    step = training_step(sum_of_losses(first, second))
     batches = generated_batches(step, 12, 0)
     for number in range(batches.count):
         assert_fits(step, batches.batch(number))

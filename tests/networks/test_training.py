@@ -14,6 +14,7 @@ from networks.training import (
     StepOp,
     TrainingStep,
     training_step,
+    with_parameters_in_storage,
 )
 from networks.training.network import Value
 from networks.training.selection import select_trained
@@ -28,6 +29,7 @@ from tests.support.networks.training import (
     small_gated,
     small_recurrent,
     small_transformer,
+    sum_of_losses,
 )
 
 
@@ -267,6 +269,15 @@ def test_four_gradients_are_added_one_by_one_in_order() -> None:
     assert len(sums) == 3
     assert all(sums[k].writes[0] in sums[k + 1].reads for k in range(2))
     assert index(step, sums[0].name) < index(step, "query.parameter_gradient")
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_plain_sum_of_losses_needs_no_gradient_of_its_own(accumulate: int) -> None:
+    step = training_step(sum_of_losses(3, 5), accumulate=accumulate)
+    used = {name for op in step.ops for name in (*op.reads, *op.writes)}
+    assert {tensor.name for tensor in step.tensors} == used
+    in_storage = with_parameters_in_storage(step)
+    assert in_storage.tensor["body.weight"].home == "storage"
 
 
 def test_each_dropout_has_its_own_seed_and_reuses_it_in_the_backward_pass() -> None:

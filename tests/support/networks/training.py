@@ -128,6 +128,21 @@ def small_recurrent(batch: int = 3) -> Network:
     return net
 
 
+def sum_of_losses(first: int, second: int, batch: int = 2) -> Network:
+    """One layer with two outputs of so many classes, whose losses have labels of their own."""
+    net = Network("sum of losses", batch)
+    x = net.linear("body", net.input("x", batch, 4), 8)
+    losses = [
+        net.softmax_cross_entropy(
+            name, net.linear(f"{name}.out", x, classes), net.input(f"{name}.labels", batch)
+        )
+        for name, classes in (("first", first), ("second", second))
+    ]
+    net.one = Value("one", (1,), "parameter")
+    net.loss = net.add("loss", *losses)
+    return net
+
+
 def op(step: TrainingStep, name: str) -> StepOp:
     """The operation of this name."""
     return next(op for op in step.ops if op.name == name)
