@@ -2,9 +2,10 @@
 
 Every class has smooth patterns, one for each real-valued input; a sample is the pattern of its
 class, slightly shifted, plus noise. The first input of labels states the classes; labels of another
-input are the same numbers, modulo its own number of classes. In a network without labels, a sample is a mixture of patterns
-instead, and the target is a mixture with the same shares, so that samples lie on a surface of a few
-dimensions. About half of a sample's tokens are arbitrary, the others are preferred by its class.
+input are the same numbers, modulo its own number of classes. In a network without labels, a sample
+is a mixture of patterns instead, and the target is a mixture with the same shares, so that samples
+lie on a surface of a few dimensions. About half of a sample's tokens are arbitrary, the others are
+preferred by its class.
 """
 
 from __future__ import annotations

@@ -90,8 +90,13 @@ def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
     return found
 
 
+_CONVERSION = "from_integers.forward"
+
 _SAME_NUMBERS = frozenset({"strided_copy.forward", "concat.forward", "to_indices.forward"})
 """Operations whose results are whole numbers of the input that they come from first."""
+
+_OF_ANY_NUMBER = frozenset({_CONVERSION, *_SAME_NUMBERS, "equal_number.forward"})
+"""Operations that no number harms; what reads the same numbers after them is known, too."""
 
 _Uses: TypeAlias = list[tuple[StepOp, int]]
 
@@ -115,8 +120,7 @@ def _uses(step: TrainingStep) -> dict[str, _Uses]:
                 uses[name_of[read]].append((op, number))
         first = op.reads[0] if op.reads else ""
         if first in name_of and (
-            op.spec.kind == "from_integers.forward"
-            or (first in converted and op.spec.kind in _SAME_NUMBERS)
+            op.spec.kind == _CONVERSION or (first in converted and op.spec.kind in _SAME_NUMBERS)
         ):
             converted.add(op.writes[0])
             name_of[op.writes[0]] = name_of[first]
@@ -131,14 +135,22 @@ def _gathers(step: TrainingStep, op: StepOp) -> bool:
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
     shape = _of_one_sample(step, name)
-    ignored = {int(op.scalars["ignored"]) for op, _ in uses if "ignored" in op.scalars}
-    return SampleInput(
-        name,
-        _use(step, name, uses),
-        shape,
-        _bound(step, uses),
-        ignored.pop() if len(ignored) == 1 else None,
-    )
+    return SampleInput(name, _use(step, name, uses), shape, _bound(step, uses), _ignored(uses))
+
+
+def _ignored(uses: _Uses) -> int | None:
+    """The label that all layers that read an input ignore; None if one needs every number.
+
+    An operation of a loss in parts may have no such scalar, though its layer has.
+    """
+    by_layer = {op.layer: op.scalars["ignored"] for op, _ in uses if "ignored" in op.scalars}
+    found = {
+        by_layer.get(op.layer) if op.spec.reads[number].role == "labels" else None
+        for op, number in uses
+        if not (number == 0 and op.spec.kind in _OF_ANY_NUMBER)
+    }
+    ignored = found.pop() if len(found) == 1 else None
+    return None if ignored is None else int(ignored)
 
 
 def _bound(step: TrainingStep, uses: _Uses) -> int | None:
@@ -155,8 +167,6 @@ def _use(step: TrainingStep, name: str, uses: _Uses) -> Use:
     roles = {op.spec.reads[number].role for op, number in uses}
     if name in step.network.truths:
         return "shown" if roles == {"mask"} else "truth"
-    if "labels" in roles:
-        return "labels"
     if roles == {"target"}:
         return "target"
     if roles == {"mask"}:
@@ -165,10 +175,12 @@ def _use(step: TrainingStep, name: str, uses: _Uses) -> Use:
         if op.spec.kind in LOOKUPS:
             rows, vocabulary, *_ = op.spec.values
             # Of a table in storage, the operation reads the rows of a batch, as many as indices.
-            whole = not step.tensor[op.reads[1]].is_table
+            whole = not step.tensor[op.reads[1]].is_table and "labels" not in roles
             samples = step.batch // step.accumulate
             return "positions" if whole and rows == samples * vocabulary else "tokens"
-    if any(op.spec.kind == "from_integers.forward" for op, _ in uses):
+    if "labels" in roles:
+        return "labels"
+    if any(op.spec.kind == _CONVERSION for op, _ in uses):
         return "numbers"
     return "features"
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.operation import ELEMENT_BYTES
+from devices.operation import ELEMENT_BYTES, OpSpec
+from devices.quantities import Slices
 from networks.data import Batches, DataError, generated_batches, load_batches
 from networks.data.inputs import sample_inputs
 from networks.kinds import Place
@@ -22,6 +23,8 @@ from networks.models import build_model, model_names
 from networks.training import Network, TrainingStep, training_step
 from networks.training.draws import below, permutation, uniform
 from networks.training.initial import initial_values
+from networks.training.network import Value
+from networks.training.slicing import sliced
 from tests.support.networks.references import SAMPLES
 from tests.support.networks.training import small_transformer, sum_of_losses
 from tests.support.onboard.kernels import Array
@@ -252,6 +255,45 @@ def test_every_input_of_labels_has_labels_below_its_own_number_of_classes(
     labels = batches.samples["second.labels"]
     np.testing.assert_array_equal(labels, batches.samples["first.labels"] % second)
     assert set(labels.ravel()) == set(range(min(first, second)))
+
+
+def reading_its_labels(how: str) -> Network:
+    """A loss that ignores labels of -1, on labels that something else may read, too."""
+    net = Network(how, BATCH)
+    x, labels = net.input("x", BATCH, 4), net.input("labels", BATCH)
+    if how == "lookup":
+        x = net.add("sum", x, net.embedding("embed", labels, 3, 4))
+    spec = OpSpec.of("weighted_cross_entropy.forward", rows=BATCH, classes=3, by_weight=1)
+    loss = net.append(
+        "weighted",
+        spec,
+        (net.linear("out", x, 3), labels, Value("weights", (3,), "parameter")),
+        scalars={"share": 1.0, "smoothing": 0.0, "ignored": -1.0},
+    )
+    if how == "plain":
+        plain = net.softmax_cross_entropy("plain", net.linear("other", x, 3), labels)
+        net.one = Value("one", (1,), "parameter")
+        loss = net.add("loss", loss, plain)
+    net.loss = loss
+    return net
+
+
+def test_labels_are_ignored_only_where_all_layers_that_read_them_ignore_them() -> None:
+    alone = training_step(reading_its_labels("alone"))
+    in_slices = sliced(training_step(reading_its_labels("alone")), Slices(8, 8))
+    assert any("block" in op.spec.family for op in in_slices.ops)
+    for step in (alone, in_slices):
+        assert [each.ignored for each in sample_inputs(step)] == [None, -1]
+    for how in ("plain", "lookup"):
+        inputs = sample_inputs(training_step(reading_its_labels(how)))
+        assert [each.ignored for each in inputs] == [None, None]
+
+
+def test_labels_that_are_looked_up_are_tokens() -> None:
+    step = training_step(reading_its_labels("lookup"))
+    assert {each.name: each.use for each in sample_inputs(step)}["labels"] == "tokens"
+    labels = generated_batches(step, 20, 0).samples["labels"]
+    assert set(labels.ravel()) == {0, 1, 2}
 
 
 def test_input_whose_size_is_no_multiple_of_the_batch_is_an_error() -> None:

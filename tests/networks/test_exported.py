@@ -335,7 +335,7 @@ def test_labels_that_are_ignored_are_read_from_samples(tmp_path: Path) -> None:
 
 def test_labels_that_are_computed_from_an_input_bound_its_numbers() -> None:
     tokens, shown = sample_inputs(network("computed_indices"))
-    assert (tokens.use, tokens.bound, shown.use) == ("labels", 11, "numbers")
+    assert (tokens.use, tokens.bound, shown.use) == ("tokens", 11, "numbers")
 
 
 def test_a_mask_has_one_row_where_all_queries_or_heads_share_it() -> None:
