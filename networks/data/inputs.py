@@ -96,7 +96,7 @@ _SAME_NUMBERS = frozenset({"strided_copy.forward", "concat.forward", "to_indices
 """Operations whose results are whole numbers of the input that they come from first."""
 
 _OF_ANY_NUMBER = frozenset({_CONVERSION, *_SAME_NUMBERS, "equal_number.forward"})
-"""Operations that no number harms; what reads the same numbers after them is known, too."""
+"""Operations that may read any number; what reads the same numbers after them is a use, too."""
 
 _Uses: TypeAlias = list[tuple[StepOp, int]]
 

@@ -40,8 +40,8 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
     step = _with_lookups_of_their_own(step)
     tables = {forward.reads[1]: forward for forward in _sparse_embeddings(step)}
     ops = tuple(_with_rows_paged_in(op, tables) for op in step.ops)
-    size = {
-        name: operand.bytes
+    operand_of = {
+        name: operand
         for op in ops
         for operands, names in ((op.spec.reads, op.reads), (op.spec.writes, op.writes))
         for operand, name in zip(operands, names, strict=True)
@@ -51,12 +51,12 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
         for op in ops
         if op.phase == "update" and op.reads[0] in tables
         for name in (*op.in_place, *op.in_place.values())
-        if size[name] == size[op.reads[0]]  # not Adam's corrections, common to all rows
+        if not operand_of[name].role.endswith("corrections")  # Adam's, common to all rows
     }
     scattered.update((name, forward.spec) for name, forward in tables.items())
 
     def moved(tensor: StepTensor) -> StepTensor:
-        tensor = replace(tensor, bytes=size[tensor.name])
+        tensor = replace(tensor, bytes=operand_of[tensor.name].bytes)
         if tensor.kind not in _KEPT_BETWEEN_STEPS:
             return tensor
         return replace(

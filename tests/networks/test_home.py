@@ -107,6 +107,17 @@ def test_corrections_of_adam_are_common_to_all_rows_of_a_table() -> None:
     assert (moment.bytes, moment.stretches, moment.is_table) == (10 * 3 * 4, 10, True)
 
 
+@pytest.mark.parametrize(("rows", "features"), [(1, 2), (2, 1)])
+def test_corrections_are_not_taken_for_rows_of_their_size(rows: int, features: int) -> None:
+    net = Network("small rows", rows)
+    x = net.embedding("embed", net.input("tokens", rows), 10, features)
+    net.softmax_cross_entropy("loss", net.linear("out", x, 3), net.input("labels", rows))
+    step = with_parameters_in_storage(training_step(net, "adam"))
+    assert step.tensor["embed.table.next_second_moment"].home_stretches == 10
+    for name in ("embed.table.corrections", "embed.table.next_corrections"):
+        assert (step.tensor[name].stretches, step.tensor[name].home_stretches) == (1, 1)
+
+
 def test_rows_of_an_activation_are_gathered_as_before() -> None:
     step = training_step(small_mixture())
     (forward,) = (op for op in step.ops if op.name == "gather.forward")
