@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -368,6 +368,27 @@ def test_parts_of_activations_cover_every_element_once(
 ) -> None:
     whole = training_step(build(batch), "adam")
     assert_covered_once(whole, sliced(whole, slices))
+
+
+@settings(deadline=None, max_examples=10)
+@given(channels=st.integers(9, 40), share=st.floats(0.05, 0.9))
+@example(channels=18, share=0.5)
+def test_no_part_of_an_activation_is_larger_than_its_limit(channels: int, share: float) -> None:
+    net = Network("channels", 1)
+    x = net.relu("relu1", net.conv2d("conv1", net.input("x", 1, 2, 4, 4), channels, 3, padding=1))
+    x = net.relu("relu2", net.conv2d("conv2", x, channels, 3, padding=1))
+    x = net.linear("out", net.global_average_pool("pool", x), 3)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    channel_bytes = 4 * 4 * 4
+    limit = max(channel_bytes, int(share * channels * channel_bytes))
+    step = sliced(training_step(net), Slices(1 << 20, limit))
+    sizes = [
+        tensor.bytes
+        for tensor in step.tensors
+        if tensor.part is not None and tensor.part.whole.endswith((".output", ".input_gradient"))
+    ]
+    assert sizes
+    assert max(sizes) <= limit
 
 
 def assert_covered_once(whole: TrainingStep, step: TrainingStep) -> None:

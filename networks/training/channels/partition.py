@@ -20,7 +20,8 @@ from networks.training.step import Part, StepOp, TrainingStep
 ROWS, COLUMNS = 0, 1
 
 _EVEN = 8
-"""Parts of more channels have a multiple of this many: matrix products are then faster."""
+"""Parts of more channels have a multiple of this many, if that is within the limit: matrix products
+are then faster."""
 
 Range = tuple[int, int]
 """First of some channels, and their number."""
@@ -85,13 +86,14 @@ class _Class:
     """Axes of tensors that are cut at the same places.
 
     ``units`` is the number of channels that all of them have, or divide evenly into; ``parts`` how
-    many parts are wanted. ``is_whole``: something needs a tensor whole.
+    many parts are wanted, of at most ``most_units``. ``is_whole``: something needs a tensor whole.
     """
 
     sizes: dict[str, int] = field(default_factory=dict)
     most_bytes: int = 0
     is_whole: bool = False
     parts: int = 1
+    most_units: float = math.inf
 
     @property
     def units(self) -> int:
@@ -101,7 +103,8 @@ class _Class:
     def unit_ranges(self) -> tuple[Range, ...]:
         count = math.ceil(self.units / self.parts)
         even = math.ceil(count / _EVEN) * _EVEN
-        if count > _EVEN and math.ceil(self.units / even) == math.ceil(self.units / count):
+        same_parts = math.ceil(self.units / even) == math.ceil(self.units / count)
+        if count > _EVEN and same_parts and even <= self.most_units:
             count = even
         return tuple(
             (first, min(count, self.units - first)) for first in range(0, self.units, count)
@@ -253,7 +256,8 @@ class Partition:
                 rows.most_bytes = max(rows.most_bytes, tensor.bytes)
         for of in found.values():
             if of.units > 1 and of.most_bytes > part_bytes:
-                of.parts = math.ceil(of.units / max(1, of.units * part_bytes // of.most_bytes))
+                of.most_units = max(1, of.units * part_bytes // of.most_bytes)
+                of.parts = math.ceil(of.units / of.most_units)
         return found
 
     def _refine(self, weight_bytes: int) -> None:
