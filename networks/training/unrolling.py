@@ -152,12 +152,13 @@ class _Layout:
 
 @dataclass(frozen=True)
 class _InParts:
-    """The output of a layer that was unrolled."""
+    """The output of a layer that was unrolled; parts may be read ``apart`` from the others."""
 
     whole: Value
     layer: str
     layout: _Layout
     parts: Mapping[_Range, Value]
+    apart: bool
 
 
 class _Unrolling:
@@ -215,13 +216,17 @@ class _Unrolling:
 
         Those after it would have no gradient.
         """
-        ranges, layout = self._ranges(layer), _Layout.of_sequence(layer)
-        readers = self._readers.get(layer.writes[0].name, [])
-        if not readers or layer.spec.attributes.get("final_cell"):
+        ranges, read = self._ranges(layer), self._parts_read(layer)
+        if not read or layer.spec.attributes.get("final_cell"):
             return ranges
-        read = {part for reader in readers for part in self._steps_read(reader, layout, ranges)}
         last = max(number for number, part in enumerate(ranges) if part in read)
         return ranges[: last + 1]
+
+    def _parts_read(self, layer: Layer) -> set[_Range]:
+        """The steps of the layers of which anything reads the output."""
+        ranges, layout = self._ranges(layer), _Layout.of_sequence(layer)
+        readers = self._readers.get(layer.writes[0].name, [])
+        return {part for reader in readers for part in self._steps_read(reader, layout, ranges)}
 
     def _steps_read(
         self, reader: Layer, layout: _Layout, ranges: Sequence[_Range]
@@ -255,7 +260,10 @@ class _Unrolling:
         outputs[last] = self._some_steps(layer, layout, last, state, is_last=True)["output"]
         whole = layer.writes[0]
         in_order = dict(sorted(outputs.items(), key=lambda item: item[0].first))
-        self._in_parts[whole.name] = _InParts(whole, layer.name, layout, in_order)
+        # The gradient of a layer that hands on a final cell needs one of its output, too: that of
+        # the last layer comes from the whole output if nothing reads its own part of it.
+        apart = not layer.spec.attributes.get("final_cell") or last in self._parts_read(layer)
+        self._in_parts[whole.name] = _InParts(whole, layer.name, layout, in_order, apart)
 
     def _some_steps(
         self,
@@ -309,7 +317,7 @@ class _Unrolling:
     def _steps_of(self, x: Value, layout: _Layout, part: _Range, reader: str) -> Value:
         """Some steps of a sequence: the output of a layer for just these, or a copy."""
         known = self._in_parts.get(x.name)
-        if known is not None and known.layout == layout and part in known.parts:
+        if known is not None and known.apart and known.layout == layout and part in known.parts:
             return known.parts[part]
         self._join(x)
         width = layout.width(x)
@@ -330,7 +338,7 @@ class _Unrolling:
     def _reading_a_part(self, layer: Layer) -> Layer | None:
         """A copy of steps of a sequence as one from a part that has them all."""
         known = self._in_parts.get(layer.reads[0].name)
-        if known is None or layer.spec.kind != _COPY:
+        if known is None or not known.apart or layer.spec.kind != _COPY:
             return None
         for part, value in known.parts.items():
             spec = known.layout.within(layer.spec, part)

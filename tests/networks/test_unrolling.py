@@ -63,10 +63,11 @@ def recurrent(
     batch_first: bool,
     reverse: bool,
     state: Value | None = None,
+    final_cell: bool = False,
 ) -> Value:
     """Append a layer of 3 features without biases over a sequence in either layout.
 
-    It begins with zeros, or with a ``state`` [batch, 3].
+    It begins with zeros, or with a ``state`` [batch, 3]. An LSTM may give its ``final_cell``.
     """
     first, second, width = x.shape
     batch, steps = (first, second) if batch_first else (second, first)
@@ -79,7 +80,7 @@ def recurrent(
     )
     layout = {"batch_first": int(batch_first), "reverse": int(reverse)}
     layout["initial_hidden"] = int(state is not None)
-    cells = {"initial_cell": 0, "final_cell": 0} if cell == "lstm" else {}
+    cells = {"initial_cell": 0, "final_cell": int(final_cell)} if cell == "lstm" else {}
     sizes = {"steps": steps, "batch": batch, "hidden": 3, "bias": 0}
     spec = OpSpec.of(f"{cell}.forward", **sizes, **layout, **cells)
     read = (gates, hidden) if state is None else (gates, hidden, state)
@@ -128,6 +129,30 @@ def reading_some(
     if and_all:
         y = net.add("join", y, net.linear("other", net.flatten("flat", x), 4) if batch_first else y)
     net.softmax_cross_entropy("loss", y, net.input("labels", 2))
+    return net
+
+
+def reading_the_final_cell(*, batch_first: bool, reverse: bool, layers: int) -> Network:
+    """One or two layers over six steps; the second classifies a step that it does early.
+
+    The final cell of the first is classified, too.
+    """
+    net = Network("reading the final cell", 2)
+    layout = {"batch_first": batch_first, "reverse": reverse}
+    x = net.input("x", *((2, 6) if batch_first else (6, 2)), 4)
+    x = recurrent(net, "one", "lstm", x, **layout, final_cell=True)
+    cell = net.layers[-1].writes[-1]
+    if layers == 2:
+        x = recurrent(net, "two", "lstm", x, **layout)
+    sample, step = (18, 3) if batch_first else (3, 6)
+    size = dict(zip((f"size{axis}" for axis in range(6)), (1, 1, 1, 1, 2, 3), strict=True))
+    stride = dict(zip((f"stride{axis}" for axis in range(6)), (0, 0, 0, 0, sample, 1), strict=True))
+    spec = OpSpec.of(
+        "strided_copy.forward", source=36, offset=5 * step if reverse else 0, **size, **stride
+    )
+    some = net.append("some", spec, (x,), shape=(2, 3))
+    heads = [net.linear("head", some, 4), net.linear("cell.head", cell, 4)]
+    net.softmax_cross_entropy("loss", net.add("join", *heads), net.input("labels", 2))
     return net
 
 
@@ -215,6 +240,22 @@ def test_layers_begin_with_states_that_others_make(
     step = sliced(whole, Slices(WHOLE_WEIGHTS, part_bytes)).whole
     assert step is not None
     assert {t.name for t in step.tensors if t.home} == {t.name for t in whole.tensors if t.home}
+    start = start_values(whole)
+    made = execute(step, library, start)
+    assert_close(gradients(step, made), gradients(whole, execute(whole, library, start)))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_final_cell_is_read_where_no_other_late_step_is(
+    batch_first: bool, reverse: bool, layers: int, library: KernelLibrary
+) -> None:
+    whole = training_step(
+        reading_the_final_cell(batch_first=batch_first, reverse=reverse, layers=layers)
+    )
+    step = sliced(whole, Slices(WHOLE_WEIGHTS, 200)).whole
+    assert step is not None
     start = start_values(whole)
     made = execute(step, library, start)
     assert_close(gradients(step, made), gradients(whole, execute(whole, library, start)))
