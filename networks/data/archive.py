@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -15,8 +17,11 @@ from devices.documents.regular import require_regular
 from networks.data.inputs import DataError
 
 # Raised by NumPy for a file that is not an archive, or is cut off, encrypted, contains objects, or
-# has invalid offsets.
-_UNREADABLE = (ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
+# has invalid offsets; and for headers that are no headers, or state impossible types and shapes.
+_UNREADABLE = (
+    *(ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(TypeError, LookupError, OverflowError, MemoryError, SyntaxError, tokenize.TokenError),
+)
 
 
 def read_arrays(path: Path) -> Mapping[str, NDArray[Any]]:

@@ -465,6 +465,27 @@ def test_file_that_is_no_archive_of_arrays_is_refused(
     assert str(raised.value).startswith(f"{path}: ")
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (3,",
+        "{'descr': '''<f4, ",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({1 << 60},), }}",
+        f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({1 << 70},), }}",
+        "{'descr': ('<f4',), 'fortran_order': False, 'shape': (1,), }",
+        "{'descr': '<f4', 'fortran_order': False, 3: (1,), }",
+    ],
+)
+def test_archive_with_a_damaged_header_is_refused(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    line = header.encode() + b"\n"
+    with zipfile.ZipFile(path, "w") as archive:
+        content = b"\x93NUMPY\x01\x00" + len(line).to_bytes(2, "little") + line + bytes(8)
+        archive.writestr("image.npy", content)
+    with pytest.raises(DataError, match=r"mine.npz: not a readable .npz archive of plain arrays"):
+        load_batches(path, build_model("digits", 2))
+
+
 def test_missing_sample_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         load_batches(tmp_path / "none.npz", build_model("digits", 2))
