@@ -41,7 +41,7 @@ def written_to_storage(most_bytes: int) -> str:
     )
 
 
-def say_remark(console: Console, step: TrainingStep) -> None:
-    """Say how a network from a file is trained, if that is not plain."""
-    if step.file is not None and step.file.remark:
-        console.say(step.file.remark)
+def say_remarks(console: Console, step: TrainingStep) -> None:
+    """Say how a network is trained, if that is not plain."""
+    for remark in step.remarks:
+        console.say(remark)

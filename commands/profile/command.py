@@ -29,7 +29,7 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 def _measure(options: MeasureOptions, console: Console) -> int:
     from commands.profile.subjects import steps_to_measure
     from commands.profile.summary import announce, announce_sweep, announce_watching, summarise
-    from commands.wording import say_remark
+    from commands.wording import say_remarks
     from devices.claims.claim import sole_writer
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
@@ -50,7 +50,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     subjects = list(steps_to_measure(options, description, console))
     steps = [step for _, step in subjects]
     for step in steps:
-        say_remark(console, step)
+        say_remarks(console, step)
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
     specs = specs_to_measure(steps, description, measuring)

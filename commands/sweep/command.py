@@ -84,7 +84,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
 
 
 def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]:
-    from commands.wording import say_remark
+    from commands.wording import say_remarks
     from devices.documents.document import read_json
     from devices.library import resolve_profile
     from networks.exported import exported
@@ -118,7 +118,7 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
                 slices=slices,
                 codecs=source.codecs,
             )
-            say_remark(console, step)
+            say_remarks(console, step)
             costed = cost_graph(step, profile, model=cost_model)
             if costed.predicted:
                 console.say(

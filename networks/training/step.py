@@ -278,6 +278,25 @@ class TrainingStep:
         }
         return sum(self.tensor[name].bytes // ELEMENT_BYTES for name in statistics)
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What one who trains this step should know: sentences, if anything is not plain."""
+        found = [] if self.file is None or not self.file.remark else [self.file.remark]
+        alone = [
+            op.layer
+            for op in self.ops
+            if op.spec.kind == "batch_norm.forward"
+            and op.spec.attributes["batch"] * op.spec.attributes["plane"] == 1
+        ]
+        if alone:
+            remedy = "choose --batch 2" if self.file is None else "export it with a batch of 2"
+            found.append(
+                f"{self.title}: a batch norm of one value for each channel, such as {alone[0]},"
+                f" gives the same whatever it reads, so that no layer before it learns; {remedy}"
+                " or more"
+            )
+        return tuple(found)
+
     @cached_property
     def activation_bytes(self) -> int:
         """Bytes of all activations; a tensor overwritten in place counts once."""

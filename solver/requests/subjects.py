@@ -180,8 +180,8 @@ def _training_steps(
         )
 
     first = step(parts if isinstance(parts, int) else 1)
-    if first.file is not None and first.file.remark:
-        say(first.file.remark)
+    for remark in first.remarks:
+        say(remark)
     yield first
     if parts == "auto":
         divisors = (each for each in range(2, first.batch + 1) if first.batch % each == 0)

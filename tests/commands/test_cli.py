@@ -306,6 +306,14 @@ def test_a_truncated_profile_is_bad_input(capsys: pytest.CaptureFixture[str]) ->
     assert "cut.yaml" in capsys.readouterr().err
 
 
+def test_a_network_that_does_not_learn_in_this_batch_is_remarked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("solve", "--profile", "m4", "--model", "autoencoder", "--export-graph", "graph.json")
+    assert run(*words, "--batch", "1") == 0
+    assert capsys.readouterr().err.count("choose --batch 2 or more") == 1
+
+
 @pytest.mark.slow
 def test_strict_refuses_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
     run("profile", "--device", "local", "--model", "linear", *QUICK)

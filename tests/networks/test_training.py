@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from devices.operation import OperationError, OpSpec
+from networks.models import build_model
 from networks.training import (
     Network,
     NetworkError,
@@ -278,6 +279,16 @@ def test_a_plain_sum_of_losses_needs_no_gradient_of_its_own(accumulate: int) -> 
     assert {tensor.name for tensor in step.tensors} == used
     in_storage = with_parameters_in_storage(step)
     assert in_storage.tensor["body.weight"].home == "storage"
+
+
+def test_a_batch_norm_of_one_value_for_each_channel_is_remarked() -> None:
+    (remark,) = build_model("autoencoder", 1).remarks
+    assert remark.startswith("autoencoder, batch 1: a batch norm of one value for each channel, ")
+    assert remark.endswith(
+        "such as linear1.norm, gives the same whatever it reads, so that no"
+        " layer before it learns; choose --batch 2 or more"
+    )
+    assert build_model("autoencoder", 2).remarks == build_model("resnet8", 1).remarks == ()
 
 
 def test_each_dropout_has_its_own_seed_and_reuses_it_in_the_backward_pass() -> None:
