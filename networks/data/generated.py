@@ -38,7 +38,8 @@ _LARGEST_SHIFT = 1 / 16
 def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
     """Generate labelled samples for a training step.
 
-    Each real-valued input has mean 0 and variance 1 over all samples.
+    Each real-valued input has mean 0 and variance 1 over all samples, or is from 0 to 1 if its
+    numbers are probabilities.
 
     Args:
         step: Training step whose inputs are generated.
@@ -96,6 +97,10 @@ def _real_numbers(each: SampleInput, shares: list[_Shares], seed: int) -> NDArra
         if each.use == "features":
             value = _noisy_sample(value, each.name, sample, seed)
         values[sample] = value
+    if each.are_probabilities:
+        values -= values.min()
+        largest = values.max()
+        return values / largest if largest > 0 else values
     values -= np.float32(values.mean(dtype=np.float64))
     deviation = np.float32(values.std(dtype=np.float64))
     return values / deviation if deviation > 0 else values

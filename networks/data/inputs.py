@@ -41,7 +41,8 @@ class SampleInput:
 
     ``shape`` is that of one sample, () for a single number. The values are whole numbers from 0 to
     ``bound`` - 1, or real numbers if ``bound`` is None. Labels may also be ``ignored``. In place of
-    true and false, a step has what :func:`as_addend` makes of them.
+    true and false, a step has what :func:`as_addend` makes of them. A loss takes real numbers that
+    ``are_probabilities`` for such, and has no least value where they are not from 0 to 1.
     """
 
     name: str
@@ -49,6 +50,7 @@ class SampleInput:
     shape: tuple[int, ...]
     bound: int | None
     ignored: int | None = None
+    are_probabilities: bool = False
 
     @property
     def dtype(self) -> type[np.float32] | type[np.int32]:
@@ -135,7 +137,18 @@ def _gathers(step: TrainingStep, op: StepOp) -> bool:
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
     shape = _of_one_sample(step, name)
-    return SampleInput(name, _use(step, name, uses), shape, _bound(step, uses), _ignored(uses))
+    are_probabilities = any(
+        op.spec.family == "binary_cross_entropy" and op.spec.reads[number].role == "target"
+        for op, number in uses
+    )
+    return SampleInput(
+        name,
+        _use(step, name, uses),
+        shape,
+        _bound(step, uses),
+        _ignored(uses),
+        are_probabilities,
+    )
 
 
 def _ignored(uses: _Uses) -> int | None:

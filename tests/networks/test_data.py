@@ -257,6 +257,17 @@ def test_every_input_of_labels_has_labels_below_its_own_number_of_classes(
     assert set(labels.ravel()) == set(range(min(first, second)))
 
 
+def test_targets_of_a_binary_cross_entropy_are_probabilities() -> None:
+    net = Network("binary", BATCH)
+    logits = net.linear("out", net.input("x", BATCH, 4), 3)
+    spec = OpSpec.of("binary_cross_entropy.forward", elements=logits.elements)
+    net.loss = net.append("loss", spec, (logits, net.input("y", BATCH, 3)), scalars={"share": 1.0})
+    samples = generated_batches(training_step(net), 40, 0).samples
+    assert (samples["y"].min(), samples["y"].max()) == (0.0, 1.0)
+    assert 0.1 < samples["y"].std() < 0.4
+    assert samples["x"].mean() == pytest.approx(0.0, abs=1e-5)
+
+
 def reading_its_labels(how: str) -> Network:
     """A loss that ignores labels of -1, on labels that something else may read, too."""
     net = Network(how, BATCH)
