@@ -51,9 +51,13 @@ def storage_costs(
 
 
 def energy_notes(costs: StorageCosts, content: BlockContent, table: TrialTable) -> Iterator[str]:
-    """A sentence for each method whose transfers have too few energies for a fit of joules."""
-    for method in sorted(_methods(content)):
-        fit: AffinePageCost | None = getattr(costs, method)
+    """A sentence for each cost whose transfers have too few energies for a fit of joules."""
+    fits: dict[TransferMethod, AffinePageCost | None] = {
+        "read": costs.read,
+        "write": costs.write,
+        "erase": costs.erase,
+    }
+    for method, fit in fits.items():
         if fit is None or fit.per_page_j is not None:
             continue
         reasons = Counter(

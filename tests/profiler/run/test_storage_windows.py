@@ -391,10 +391,11 @@ def test_flash_without_valid_erases_has_no_costs() -> None:
     assert costs(nand(), power_w=None) is not None
 
 
+@pytest.mark.parametrize("storage", [CARD, FILE])
 @pytest.mark.parametrize("metered", [0, 1, 2])
-def test_why_transfers_have_no_energies_is_noted(metered: int) -> None:
+def test_why_transfers_have_no_energies_is_noted(storage: Storage, metered: int) -> None:
     """A meter covers some of the sizes; the times of all are valid."""
-    windows = plan_transfers(Scratch.of(CARD, 256 * MIB), blocks=3, memory_bytes=MIB)
+    windows = plan_transfers(Scratch.of(storage, 256 * MIB), blocks=3, memory_bytes=MIB)
     writes = [window for window in windows if window.method == "write"]
     trials = []
     for window in windows:
@@ -405,7 +406,7 @@ def test_why_transfers_have_no_energies_is_noted(metered: int) -> None:
     header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
     table = TrialTable.of([HarnessRun(header=header, trials=tuple(trials))])
     content = BlockContent((), 0, windows)
-    found = storage_costs(CARD, "offset=0", content, table)
+    found = storage_costs(storage, "offset=0", content, table)
     assert found is not None
     assert (found.write.per_page_j is None) == (metered < 2)
     notes = ["No joules of write transfers: the instrument's range was exceeded."]
