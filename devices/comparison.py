@@ -357,7 +357,7 @@ def _of_steps(first: Sequence[StepCosts], second: Sequence[StepCosts]) -> Iterat
 
 
 def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:
-    """Transfers of the sizes that both profiles have; parts of the laws if neither has any."""
+    """Transfers of the measured sizes, by its law for a profile without any; else the laws."""
     for name in ("read", "write", "erase"):
         first, second = getattr(one, name), getattr(other, name)
         if first is None or second is None:

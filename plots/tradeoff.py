@@ -85,7 +85,7 @@ def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
 
 
 def can_draw(rows: Sequence[SweepRow]) -> bool:
-    """Whether a row has a schedule, and keeping everything costs energy to compare with."""
+    """Whether a row has a schedule whose energy can be compared with that of keeping everything."""
     return any(row.energy_j is not None for row in rows) and rows[0].unconstrained_energy_j > 0
 
 

@@ -174,7 +174,7 @@ def design_campaign(file: CampaignFile, directory: Path, results: Results) -> De
 
 
 def is_design_of(design: Design, file: CampaignFile) -> bool:
-    """Whether the levels and options of a design are those of this file."""
+    """Whether a design has the levels and options of this campaign file."""
     boards = {setting.board: setting for setting in design.settings}.values()
     of_design = (
         *(design.name, design.methods, design.budget_covers, design.repetitions, design.steps),

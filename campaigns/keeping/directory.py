@@ -155,7 +155,7 @@ class CampaignDirectory:
         return read_solved(self.schedule_file(cell))
 
     def has_schedule(self, cell: Cell, files: frozenset[str]) -> bool:
-        """Whether the method of a cell with these files has found a schedule."""
+        """Whether a schedule was found for a cell, which has these ``files``."""
         if has_replay(files, ReplayPlace(repetition=0)):  # this is quicker than to read its record
             return True
         solved = self.solved(cell)

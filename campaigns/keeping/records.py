@@ -162,7 +162,7 @@ class SolvedCell(StrictModel):
 
     @property
     def asked_ram_bytes(self) -> int:
-        """What the cell's RAM budget means for its step, records of a firmware included.
+        """The cell's RAM budget in bytes, with what a firmware's records take of it.
 
         A share is of the peak of the step as the method takes it, in slices for example.
         """

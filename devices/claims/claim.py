@@ -193,7 +193,7 @@ def _claimed(directory: Path, lock: str, refused: _Refusal, patience_s: float) -
         raise InputError(file_failure(error)) from None
     except OSError as error:
         if is_new:
-            with suppress(OSError):  # nobody else has locked what has just been made
+            with suppress(OSError):  # this call has just made the directory: nobody else uses it
                 (directory / lock).unlink(missing_ok=True)
                 directory.rmdir()
         raise InputError(

@@ -273,7 +273,7 @@ def require_writable(path: Path) -> None:
 
 
 def _is_ended(text: str) -> bool:
-    """Whether the last line of a YAML text, apart from comments, is one of three dots."""
+    """Whether a YAML text ends with a line of three dots; comments may follow it."""
     for line in reversed(text.splitlines()):
         if content := line.partition("#")[0].rstrip():
             return content == "..."

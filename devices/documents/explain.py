@@ -222,7 +222,7 @@ def _annotation_at(model: type[BaseModel], key: str) -> Any:
 
 
 def _is_union_of_types(annotation: Any) -> bool:
-    """Whether a value, or an item of a list, has one of several types, not all of them models."""
+    """Whether a type is a union that has other types than models, or a list of such a union."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (Annotated, tuple, list):
         return _is_union_of_types(arguments[0])

@@ -155,7 +155,7 @@ def step_of(network: ProfiledNetwork, parameters_in: Place = "ram") -> TrainingS
 
 
 def profiled_network(model: str, step: TrainingStep) -> ProfiledNetwork:
-    """What a profile states of the training step that :func:`build_model` built of ``model``.
+    """The record, in a profile, of a training step that :func:`build_model` made from ``model``.
 
     Raises:
         ModelError: A profile cannot state it, for example for a control character in a name.

@@ -280,7 +280,7 @@ class TrainingStep:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What one who trains this step should know: sentences, if anything is not plain."""
+        """Sentences to read before training, such as that some layers do not learn."""
         found = [] if self.file is None or not self.file.remark else [self.file.remark]
         alone = [
             op.layer

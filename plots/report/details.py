@@ -97,7 +97,7 @@ def commands_that_repeat(results: CampaignResults) -> list[str]:
 
 
 def _names_files(file: CampaignFile) -> bool:
-    """Whether a campaign has networks, boards or profiles that do not come with the project."""
+    """Whether a campaign needs files of its user: networks, boards or profiles."""
     own = (
         *(network.model not in model_names() for network in file.networks),
         *(board.device not in catalog_names() for board in file.boards if board.device),

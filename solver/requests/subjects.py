@@ -79,12 +79,14 @@ class SolveSubject:
 
 
 def say_untried(say: Callable[[str], None], what: str, subjects: Iterable[SolveSubject]) -> None:
-    """Say what the time limit left out of several ways to take a step, if any."""
+    """Say of which of several ways to take a step the time limit left out codecs or slices."""
     ways = ", ".join(
-        f"batch in {each.parts}{' with codecs' if each.codecs else ''}" for each in subjects
+        (f"the batch in {each.parts} parts" if each.parts > 1 else "the whole batch")
+        + (" with codecs" if each.codecs else "")
+        for each in subjects
     )
     if ways:
-        say(f"{what} {_UNTRIED} ({ways})")
+        say(f"{what} {_UNTRIED} (for {ways})")
 
 
 def read_subjects(

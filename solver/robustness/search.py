@@ -245,7 +245,7 @@ class DrawSearch:
         self._fruitless += 1
 
     def _is_runnable(self, found: Schedule) -> bool:
-        """Whether the board can run a schedule that was found, be it late at the stated costs."""
+        """Whether the board can run a schedule, which may be late at the stated costs."""
         budget = found.budget.model_copy(update={"deadline_s": None})
         return self._can_run(found.model_copy(update={"budget": budget}))
 

@@ -269,9 +269,9 @@ def _packed_path(subject: SweepSubject, budget: Budget, method: str) -> str:
 
 
 def _is_better(row: SweepRow, schedule: Schedule | None) -> bool:
-    """Whether the schedule of a baseline's row takes less energy, or a smaller arena, than another.
+    """Whether a baseline's row is better than a schedule: less energy, or as much in less RAM.
 
-    Either of them may have none.
+    The row may have no schedule, and so may the baseline's latest run.
     """
     if row.energy_j is None or schedule is None or schedule.energy_j is None:
         return row.energy_j is not None

@@ -317,7 +317,7 @@ def _is_in_time(schedule: Schedule, budget: Budget) -> bool:
 
 
 def _says_more(claim: Claim, schedule: Schedule) -> bool:
-    """Whether a claim may say more about a schedule, or about its budget, than it states."""
+    """Whether a claim may prove more of a schedule, or of its budget, than the schedule states."""
     if claim.is_none != (schedule.energy_j is None):
         return False
     if not is_roomier(claim.budget, schedule.budget):

@@ -403,7 +403,7 @@ def test_a_connection_that_stays_lost_keeps_the_finished_blocks(
 
 
 def reboot_in(mishaps: Mishaps, number: int) -> Callable[[int], None]:
-    """What a poll does where the board reboots in the run of one plan."""
+    """A poll that finds the board rebooted while the plan of this number runs."""
 
     def poll(plan: int) -> None:
         if plan == number:
