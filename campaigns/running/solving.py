@@ -70,7 +70,7 @@ def costed_network(
     _require_unchanged(level)
     model = CostModel(profile)
     costing = cost_graph(step, profile, model=model)
-    subject = SolveSubject(costing.graph, profile, costing.predicted, step, model=model)
+    subject = SolveSubject(costing.graph, profile, costing.predicted, step, cost_model=model)
     kept = replay(costing.graph, keep_everything(costing.graph), covers)
     known = () if known_in is None else tuple(_schedules_of(costing.graph, known_in))
     return CostedNetwork(subject, kept, file, known)

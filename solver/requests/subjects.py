@@ -41,7 +41,7 @@ _UNTRIED = "were not tried: the time limit leaves no time to prepare them"
 class SolveSubject:
     """A costed graph, the profile that its costs are from, and those of its operations whose costs
     are predicted. ``step`` is what the graph was made from, ``strict`` allows no predictions.
-    ``model`` is the profile's cost model, which forms of the step share. A graph from a file has
+    ``cost_model`` is that of the profile, which forms of the step share. A graph from a file has
     neither profile nor step, and names no predictions."""
 
     graph: CostedGraph
@@ -49,7 +49,7 @@ class SolveSubject:
     predicted: tuple[Predicted, ...] = ()
     step: TrainingStep | None = None
     strict: bool = False
-    model: CostModel | None = field(default=None, compare=False, repr=False)
+    cost_model: CostModel | None = field(default=None, compare=False, repr=False)
 
     @property
     def parts(self) -> int:
@@ -74,7 +74,7 @@ class SolveSubject:
             OutOfTime: The enforced time limit has passed.
         """
         assert self.profile is not None, "only a graph from a file has no profile, and no step"
-        costing = cost_graph(step, self.profile, self.strict, self.model)
+        costing = cost_graph(step, self.profile, self.strict, self.cost_model)
         return replace(self, graph=costing.graph, predicted=costing.predicted, step=step)
 
 
