@@ -62,6 +62,7 @@ def test_a_proof_is_confirmed_or_refuted(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @both_engines
 def test_a_proof_is_about_the_program_as_it_was(name: EngineName) -> None:
     """Rows that were added later are not valid for all schedules."""
@@ -105,6 +106,7 @@ def without_start() -> tuple[CostedGraph, Budget]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @pytest.mark.parametrize("formulation", ["auto", "compact"])
 @pytest.mark.parametrize("engine", ["highs", "cbc"])
 def test_the_other_engine_confirms_a_bound(

@@ -609,6 +609,7 @@ def test_fastest_schedule_counts_overlapping_time_once() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(data=st.data(), problem_and_budget=tight_problems())
 @examples(5)
 def test_the_bound_holds_for_every_timing(

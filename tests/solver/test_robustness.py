@@ -387,6 +387,7 @@ def test_a_bound_for_an_order_does_not_survive_a_schedule_in_another_one() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_schedule_best_on_average_meets_the_deadline_in_most_draws() -> None:
     """Recomputing takes 1 s, or much more in a bad draw; paging takes 1 s in all, and 2 J."""
     plain = graph(
@@ -597,6 +598,7 @@ def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem_and_budget=uncertain_problems(), above=st.sampled_from([1e-3, 0.1, math.inf]))
 @examples(25)
 def test_bound_proven_at_stated_costs_bounds_the_optimum_of_every_draw(
@@ -884,6 +886,7 @@ def _run(tmp_path: Path, *argv: object) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_robustness_report_is_printed_and_written_with_the_schedule(
     graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

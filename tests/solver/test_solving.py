@@ -100,6 +100,7 @@ def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_the_optimum_of_every_small_graph_is_found() -> None:
     overheads_j: list[float] = []
 
@@ -133,7 +134,7 @@ def _ample_advice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_all_schedules_searched", "_ample_advice")
+@pytest.mark.usefixtures("_kept_engines", "_all_schedules_searched", "_ample_advice")
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_infeasible_problem_is_reported_with_feasible_limits(
@@ -168,7 +169,7 @@ def test_infeasible_problem_is_reported_with_feasible_limits(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_all_schedules_searched")
+@pytest.mark.usefixtures("_kept_engines", "_all_schedules_searched")
 @pytest.mark.parametrize(("seed", "paging"), [(28964, False), (2, True)])
 def test_reported_smallest_budget_is_feasible_and_its_bound_is_not(seed: int, paging: bool) -> None:
     problem = training_chain(7, seed=seed)
@@ -187,7 +188,7 @@ def test_reported_smallest_budget_is_feasible_and_its_bound_is_not(seed: int, pa
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_all_schedules_searched")
+@pytest.mark.usefixtures("_kept_engines", "_all_schedules_searched")
 def test_reported_shortest_deadline_is_feasible_and_its_bound_is_not() -> None:
     problem = training_chain(7, seed=3)
     budget = tight(problem, 0.35, deadline_s=_stretched(problem, 1.1))
@@ -203,6 +204,7 @@ def test_reported_shortest_deadline_is_feasible_and_its_bound_is_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
@@ -243,6 +245,7 @@ def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
         yield from (action.model_copy(update={"tensor": name}) for name in others)
 
 
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem=small_graphs(), above=st.integers(0, 3))
 @examples(8)
 def test_everything_is_kept_if_it_fits(problem: CostedGraph, above: int) -> None:
@@ -284,6 +287,7 @@ def test_a_search_that_the_time_limit_ends_early_is_not_called_unneeded(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     """``a`` is read at the end, and ``big`` needs its room in between.
 
@@ -330,6 +334,7 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @pytest.mark.parametrize(("engine", "gap"), [("highs", 0.05), ("highs", 0.15), ("cbc", 0.05)])
 def test_the_gap_that_was_asked_for_is_kept(engine: EngineName, gap: float) -> None:
     problem = training_chain(10, seed=3)
@@ -347,6 +352,7 @@ def test_the_gap_that_was_asked_for_is_kept(engine: EngineName, gap: float) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @pytest.mark.parametrize("stretch", [None, 1.4])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | None) -> None:
@@ -355,6 +361,7 @@ def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem_and_budget=tight_problems())
 @examples(4)
 def test_engines_agree_on_small_graphs(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
@@ -421,6 +428,7 @@ def test_free_ops_keep_least_paging_energy_at_any_scale() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_less_time_needs_more_energy() -> None:
     problem = training_chain(7, seed=2)
     budgets = [
@@ -432,6 +440,7 @@ def test_less_time_needs_more_energy() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_less_ram_needs_more_energy() -> None:
     problem = training_chain(7, seed=2)
     energies_j = [_optimum_j(problem, tight(problem, share)) for share in (1.0, 0.5, 0.35, 0.2)]
@@ -447,6 +456,7 @@ def _optimum_j(problem: CostedGraph, budget: Budget) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_excluded_paging_or_recomputation_is_not_used() -> None:
     problem = training_chain(7, seed=2)
     both_j = _optimum_j(problem, tight(problem, 0.5))
@@ -728,6 +738,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem_and_budget=tight_problems())
 @examples(12)
 def test_bound_for_an_order_refers_to_the_order_of_its_schedule(

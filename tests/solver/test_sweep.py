@@ -573,6 +573,7 @@ def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_more_ram_and_time_need_less_energy(
     chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
@@ -592,6 +593,7 @@ def test_more_ram_and_time_need_less_energy(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_every_point_is_as_good_as_if_solved_alone(
     chain: CostedGraph, serial: dict[Budget, Schedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1096,6 +1098,7 @@ def test_baselines_of_earlier_releases_stay_where_they_are_not_asked_for(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_a_point_is_kept_although_one_that_it_improves_could_not_be(
     tmp_path: Path, chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
@@ -1108,6 +1111,7 @@ def test_a_point_is_kept_although_one_that_it_improves_could_not_be(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
         return kept(tmp_path, chain, ram_budgets, options, "1.3x")
@@ -1123,6 +1127,7 @@ def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     _, record = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
     paths = [tmp_path / str(row.schedule) for row in record.points]
@@ -1329,6 +1334,7 @@ def test_the_exit_code_says_why_no_point_has_a_schedule(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
     words = ("--profile", "m0", "m4", "--model", "linear", "autoencoder")
     assert run(tmp_path, *words, "--ram-budgets", "100%") == 0
@@ -1340,6 +1346,7 @@ def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_every_baseline_is_run_once_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -1366,6 +1373,7 @@ def test_every_baseline_is_run_once_and_drawn(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_points_of_a_lax_search_are_no_worse_than_baselines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_poet_optimum_equals_compact_optimum() -> None:
     overheads_j: list[float] = []
 
@@ -95,6 +96,7 @@ def test_poet_optimum_equals_compact_optimum() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 def test_poet_optimum_of_a_training_step_equals_compact_optimum() -> None:
     problem = training_chain(5)
     budget = tight(problem, 0.6, deadline_s=1.3 * sum(op.time_s for op in problem.ops))
@@ -105,6 +107,7 @@ def test_poet_optimum_of_a_training_step_equals_compact_optimum() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_instantaneous_paging_is_paging_that_takes_no_time(
