@@ -19,7 +19,8 @@ class _State(NamedTuple):
 
     ``last`` is the last op computed in this ``stage``. ``unused`` tensors are in RAM and not read
     since they were paged in; ``gone`` ones have left RAM in this stage. ``moving`` are tensors in
-    RAM with a transfer, and the time at which it ends.
+    RAM with a transfer, and the time at which it ends. In a ``current`` state, no transfer ends
+    before the processor is free, where it would delay nothing.
     """
 
     stage: int
@@ -35,6 +36,14 @@ class _State(NamedTuple):
     def ends_s(self, names: set[str]) -> float:
         """Time at which the processor is free and the transfers of these tensors have ended."""
         return max([self.processor_s, *(end for name, end in self.moving if name in names)])
+
+    @property
+    def current(self) -> _State:
+        now_s = self.processor_s
+        if self.channel_s >= now_s and all(end > now_s for _, end in self.moving):
+            return self
+        moving = frozenset((name, end) for name, end in self.moving if end > now_s)
+        return self._replace(channel_s=max(self.channel_s, now_s), moving=moving)
 
 
 def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
@@ -53,22 +62,27 @@ def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
     none: frozenset[str] = frozenset()
     first = _State(0, -1, ram, storage, none, none, 0.0, 0.0, frozenset())
     counter = itertools.count()
-    queue = [(0.0, next(counter), first)]
+    queue = [(sum(op.energy_j for op in graph.ops), next(counter), first)]
     seen: set[_State] = set()
     deadline_s = float("inf") if budget.deadline_s is None else budget.deadline_s + 1e-9
-    left_s = [sum(op.time_s for op in graph.ops[stage:]) for stage in range(len(graph.ops) + 1)]
+    stages = range(len(graph.ops) + 1)
+    left_s = [sum(op.time_s for op in graph.ops[stage:]) for stage in stages]
+    # A* search: the remaining energy is at least that of the ops not computed yet.
+    left_j = [sum(op.energy_j for op in graph.ops[stage:]) for stage in stages]
     while queue:
-        energy_j, _, state = heapq.heappop(queue)
+        least_j, _, state = heapq.heappop(queue)
         if state in seen:
             continue
         seen.add(state)
         finished = state.stage == len(graph.ops) and not must_ram & state.unused & state.gone
         if finished and must_ram <= state.ram and must_storage <= state.storage:
-            return energy_j
-        for cost_j, following in _moves(graph, budget, state):
+            return least_j
+        for cost_j, moved in _moves(graph, budget, state):
+            following = moved.current
             late = following.processor_s + left_s[following.stage] > deadline_s
             if following not in seen and not late and following.channel_s <= deadline_s:
-                heapq.heappush(queue, (energy_j + cost_j, next(counter), following))
+                more_j = cost_j + left_j[following.stage] - left_j[state.stage]
+                heapq.heappush(queue, (least_j + more_j, next(counter), following))
     return None
 
 
