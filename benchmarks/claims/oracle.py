@@ -96,9 +96,9 @@ class Oracle:
         self._must_store = self._set(t["name"] for t in tensors if t.get("persist") == "storage")
         self._must_hold = self._set(t["name"] for t in tensors if t.get("persist") == "ram")
         self._ops = [self._op(op) for op in graph["ops"]]
-        # Sums by bit set: bytes of tensors, joules of the ops that are not done.
+        # Sums by bit set: bytes of tensors; joules and seconds of the ops that are not done.
         self._sums: dict[int, int] = {}
-        self._left: dict[int, float] = {}
+        self._left: dict[int, tuple[float, float]] = {}
         written = 0
         for op in self._ops:
             written |= op.writes
@@ -130,7 +130,8 @@ class Oracle:
 
     def least_ram_bytes(self) -> int | None:
         """Smallest RAM budget under which a schedule exists; None if none is large enough."""
-        least, enough = 0, sum(self._bytes) + max(op.extra_bytes for op in self._ops)
+        least = max(self._held(op.reads | op.writes) + op.extra_bytes for op in self._ops)
+        enough = sum(self._bytes) + max(op.extra_bytes for op in self._ops)
         if self._search("any", enough) is None:
             return None
         while least < enough:
@@ -167,11 +168,14 @@ class Oracle:
             self._sums[ram] = sum(size for bit, size in enumerate(self._bytes) if ram >> bit & 1)
         return self._sums[ram]
 
-    def _left_j(self, done: int) -> float:
-        """Energy that every completion needs: A* search expands fewer states with it."""
+    def _left_of(self, done: int) -> tuple[float, float]:
+        """Energy and time of the processor that every completion needs.
+
+        A* search expands fewer states with them.
+        """
         if done not in self._left:
-            ops = enumerate(self._ops)
-            self._left[done] = sum(op.energy_j for number, op in ops if not done >> number & 1)
+            left = [op for number, op in enumerate(self._ops) if not done >> number & 1]
+            self._left[done] = sum(op.energy_j for op in left), sum(op.time_s for op in left)
         return self._left[done]
 
     # --- the search -----------------------------------------------------------------------------
@@ -182,6 +186,8 @@ class Oracle:
             return None
         timed = objective == "time" or self._deadline_s is not None
         latest_s = math.inf if self._deadline_s is None else self._deadline_s * (1 + _ROUNDING)
+        # Sums in another order differ by rounding.
+        late_s = latest_s * (1 + _ROUNDING)
         everything = (1 << len(self._ops)) - 1
         count = itertools.count()
         clocks: _Clocks = ()
@@ -205,12 +211,20 @@ class Oracle:
             ):
                 return {"energy": energy_j, "time": _end_s(clocks), "any": 0.0}[objective]
             for following, cost_j, after in self._moves(state, clocks, ram_bytes):
-                end_s = _end_s(after)
-                if end_s > latest_s:
-                    continue
+                left_j, left_s = self._left_of(following.done)
+                end_s = soonest_s = 0.0
+                if timed:
+                    end_s = _end_s(after)
+                    soonest_s = max(end_s, after[0] + left_s)
+                    if end_s > latest_s or soonest_s > late_s:
+                        continue
                 total_j = energy_j + cost_j
-                left_j = self._left_j(following.done)
-                first = {"energy": total_j + left_j, "time": end_s, "any": 0.0}[objective]
+                if objective == "energy":
+                    first = total_j + left_j
+                elif objective == "time":
+                    first = soonest_s
+                else:
+                    first = float(-following.done.bit_count())  # any schedule: the nearest one
                 if queued.get((following, after), math.inf) <= first:
                     continue
                 queued[following, after] = first
