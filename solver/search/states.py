@@ -14,8 +14,9 @@ Why it is exact:
   channel are free, and when pending transfers end. Every later clock is a maximum of clocks plus
   constants, so it never decreases with an earlier one. A label whose value and clocks are no better
   than those of another label of the same state can be dropped.
-- Labels leave the queue in the order of their value plus a lower bound on what is left, which
-  depends on the state alone. The first label that completes the step is therefore optimal.
+- Labels leave the queue in the order of a lower bound on the value of every completion, which the
+  ops that are not done give. The first label that completes the step is therefore optimal.
+- A label is dropped if the processor cannot compute the ops that are not done by the deadline.
 - With DMA all transfers are asynchronous. A synchronous one takes the processor to its end, and not
   for a share of its time only: no clock would be earlier with it.
 
@@ -30,6 +31,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import le
 from typing import Literal, NamedTuple, TypeAlias
 
 from solver.formulations.scaled_costs import Objective
@@ -39,6 +41,8 @@ from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 # More tensors or ops than this are not worth starting with.
 _MOST_OPS, _MOST_TENSORS = 14, 24
+# Sums of the same times in another order differ by less, relative.
+_ROUNDING = 1e-9
 
 _Clocks: TypeAlias = tuple[float, ...]
 
@@ -123,14 +127,15 @@ class _StateSearch:
         )
         latest_s = problem.latest_s
         self._latest_s = math.inf if latest_s is None or objective == "time" else latest_s
+        self._late_s = self._latest_s * (1 + _ROUNDING)
         self._ram_bytes = math.inf if objective == "memory" else problem.budget.ram_bytes
         self._is_timed = objective == "time" or self._latest_s < math.inf
         self._labels: list[_Label] = []
         # The least place in the queue of the labels with the same state and clocks.
         self._queued: dict[tuple[_State, _Clocks], float] = {}
-        # By bit set: bytes of tensors in RAM, joules of the ops that are not done.
+        # By bit set: bytes of tensors in RAM; joules and seconds of the ops that are not done.
         self._bytes: dict[int, int] = {}
-        self._left: dict[int, float] = {}
+        self._left: dict[int, tuple[float, float]] = {}
 
     def run(self, most_labels: int, deadline: float) -> Exhausted | None:
         problem = self._problem
@@ -172,19 +177,28 @@ class _StateSearch:
         return Exhausted(None, None)
 
     def _add(self, queue: list[tuple[float, int]], label: _Label) -> None:
-        ahead_j = self._left_j(label.state.done) if self._objective == "energy" else 0.0
-        first, here = label.value + ahead_j, (label.state, label.clocks)
+        left_j, left_s = self._left_of(label.state.done)
+        if self._is_timed and label.clocks[0] + left_s > self._late_s:
+            return
+        match self._objective:
+            case "energy":
+                first = label.value + left_j
+            case "time":
+                first = max(label.value, label.clocks[0] + left_s)
+            case "memory":
+                first = label.value
+        here = label.state, label.clocks
         if self._queued.get(here, math.inf) <= first:
             return
         self._queued[here] = first
         heapq.heappush(queue, (first, len(self._labels)))
         self._labels.append(label)
 
-    def _left_j(self, done: int) -> float:
-        """Energy of the ops that are not done, which every completion needs."""
+    def _left_of(self, done: int) -> tuple[float, float]:
+        """Energy and time of the ops that are not done, which every completion needs."""
         if done not in self._left:
-            ops = enumerate(self._problem.graph.ops)
-            self._left[done] = sum(op.energy_j for k, op in ops if not done >> k & 1)
+            left = [op for k, op in enumerate(self._problem.graph.ops) if not done >> k & 1]
+            self._left[done] = sum(op.energy_j for op in left), sum(op.time_s for op in left)
         return self._left[done]
 
     # --- moves ----------------------------------------------------------------------------------
@@ -333,7 +347,7 @@ class _StateSearch:
 
 
 def _no_later(clocks: _Clocks, other: _Clocks) -> bool:
-    return all(a <= b for a, b in zip(clocks, other, strict=True))
+    return all(map(le, clocks, other))
 
 
 def _bits(numbers: Iterable[int]) -> int:
