@@ -26,6 +26,8 @@ from solver.options import EngineName
 _POLL_S = 0.2
 # A process with a program of more columns is not kept, since it may hold on to much memory.
 _KEPT_COLUMNS = 10_000
+# Longest wait for the end of a run whose results suffice: a new process takes several times as long.
+_MOMENT_S = 0.05
 
 
 class EngineProcess:
@@ -153,10 +155,27 @@ class Engine(EngineProcess):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        if self._is_running or kind is not None or self._sent_columns > _KEPT_COLUMNS:
-            self._worker.end()
-        else:
-            leave_idle(self._worker)
+        is_kept = False
+        try:
+            # Whoever reads an iterator of messages no further leaves it with GeneratorExit.
+            has_failed = kind not in (None, GeneratorExit)
+            is_small = self._sent_columns <= _KEPT_COLUMNS
+            is_kept = is_small and not has_failed and self._has_ended()
+        finally:
+            if is_kept:
+                leave_idle(self._worker)
+            else:
+                self._worker.end()
+
+    def _has_ended(self) -> bool:
+        """Whether the run has ended, or ends in a moment after a result that was enough."""
+        try:
+            if self._is_running:
+                *_, last = self.messages(time.monotonic() + _MOMENT_S)
+                self._is_running = last == Finished("stopped")
+        except EngineFailed:
+            return False
+        return not self._is_running
 
     def _growth(self, program: Program) -> Growth:
         columns, rows = self._sent_columns, self._sent_rows

@@ -74,6 +74,7 @@ def test_exhaustive_search_of_the_solver_agrees_with_the_oracle(first: int) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_kept_engines")
 @pytest.mark.parametrize("order", ["auto", "given"])
 @pytest.mark.parametrize("first", [10_000, 10_020])
 def test_no_claim_of_the_solver_is_refuted(first: int, order: Order) -> None:

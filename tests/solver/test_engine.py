@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -465,4 +465,30 @@ def test_a_kept_process_solves_the_next_program_too(
         assert not marked(mark)
         with Engine(name) as engine:
             _messages(engine, smaller)
+    assert not marked(mark)
+
+
+@pytest.mark.slow
+@both_engines
+@pytest.mark.parametrize(("moment_s", "is_kept"), [(60.0, True), (0.0, False)])
+def test_a_process_is_kept_if_its_run_ends_in_a_moment(
+    name: EngineName, moment_s: float, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search reads no further than to the result that it needs."""
+    monkeypatch.setattr("solver.engines.engine._MOMENT_S", moment_s)
+    mark = new_mark()
+    monkeypatch.setenv(VARIABLE, mark)
+
+    def searched() -> Iterator[EngineMessage]:
+        with Engine(name) as engine:
+            yield from engine.minimise(
+                _two_of_weight_two(), absolute_gap=0.0, threads=1, start=None, deadline=math.inf
+            )
+
+    with kept_processes():
+        messages = searched()
+        assert any(isinstance(message, Incumbent) for message in messages)
+        first = marked(mark)
+        messages.close()
+        assert marked(mark) == (first if is_kept else set())
     assert not marked(mark)
