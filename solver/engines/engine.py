@@ -26,7 +26,7 @@ from solver.options import EngineName
 _POLL_S = 0.2
 # A process with a program of more columns is not kept, since it may hold on to much memory.
 _KEPT_COLUMNS = 10_000
-# Longest wait for the end of a run whose results suffice: a new process takes several times as long.
+# Longest wait for the end of a run whose results suffice: a new process takes far longer.
 _MOMENT_S = 0.05
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pytest
@@ -46,10 +47,14 @@ def profile(keys: Sequence[str], figures: Figures) -> DeviceProfile:
     )
 
 
+def profile_of(run: Figures) -> DeviceProfile:
+    """A profile of what a run measured of operations that are the same in every run."""
+    return profile([f"relu.forward elements={count + 1}" for count in range(len(run))], run)
+
+
 def comparison(first: Figures, second: Figures) -> ProfileComparison:
     """Comparison of what two runs measured."""
-    keys = [f"relu.forward elements={count + 1}" for count in range(len(first))]
-    return compare(profile(keys, first), profile(keys, second))
+    return compare(profile_of(first), profile_of(second))
 
 
 def alarms(first: Figures, second: Figures) -> int:
@@ -68,13 +73,16 @@ def test_runs_of_the_same_board_raise_no_alarm(board: str) -> None:
     """A against A, 100 times: two of the runs, of each all blocks but one, in any order."""
     runs_s = recorded(board)
     rng = np.random.default_rng(0)
+
+    @cache  # the same few runs without the same few blocks
+    def measured(run: int, without: int) -> DeviceProfile:
+        return profile_of(np.delete(runs_s[run], without, axis=1).tolist())
+
     raised = 0
     for _ in range(100):
         pair = rng.permutation(len(runs_s))[:2]
-        first, second = (
-            np.delete(runs_s[run], rng.integers(runs_s.shape[2]), axis=1) for run in pair
-        )
-        raised += alarms(first.tolist(), second.tolist()) > 0
+        first, second = (measured(int(run), int(rng.integers(runs_s.shape[2]))) for run in pair)
+        raised += len(compare(first, second).differences) > 0
     assert raised <= 5
 
 
