@@ -86,3 +86,12 @@ def _small_caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("devices.description.CATALOG", directory)
         yield
+
+
+@pytest.fixture
+def _kept_engines() -> Iterator[None]:
+    """Keep idle engines: to start one takes far longer than a search in a small graph."""
+    from solver.engines.processes import kept_processes
+
+    with kept_processes():
+        yield
