@@ -15,13 +15,16 @@ from pathlib import Path
 
 from devices.user_cache import user_cache
 
+DIRECTORY = "firmware-objects"
+"""Not ``objects``, where :mod:`~profiler.building.objects` removes all but its newest builds."""
+
 _MOST_BYTES = 64 << 20
 _KEPT_BYTES = _MOST_BYTES * 3 // 4
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class FirmwareObjects:
-    """Directory ``objects`` of the user's cache, of at most 64 MiB.
+    """Directory :data:`DIRECTORY` of the user's cache, of at most 64 MiB.
 
     An entry begins with a checksum, so that what a power cut left of one is never used. Without
     room for an entry, there is none. Removing the directory is always safe.
@@ -32,7 +35,7 @@ class FirmwareObjects:
     """
 
     def __init__(self, compiler: Iterable[str], headers: Mapping[str, bytes]) -> None:
-        self._root = user_cache() / "objects"
+        self._root = user_cache() / DIRECTORY
         self._common = _digest(*compiler, *_parts(headers))
 
     def key(self, name: str, source: bytes, words: Iterable[str]) -> str:

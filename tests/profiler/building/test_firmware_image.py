@@ -163,7 +163,7 @@ def test_firmware_is_in_the_cache_only_once_it_is_on_the_disk(
 def test_what_was_compiled_for_another_firmware_is_the_same_program(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    objects = cache / "joulewright" / "objects"
+    objects = cache / "joulewright" / "firmware-objects"
     others = changed("emulated-m4f", memory={"reserved_bytes": 60000})
     with_kept = build_firmware(others).bin.read_bytes()
     kept = set(objects.iterdir())
@@ -182,9 +182,9 @@ def test_what_was_compiled_for_another_firmware_is_the_same_program(
 def test_firmware_with_a_plan_compiles_only_what_the_plan_changes(cache: Path) -> None:
     description = quick("emulated-m4f")
     build_firmware(description)
-    before = set((cache / "joulewright" / "objects").iterdir())
+    before = set((cache / "joulewright" / "firmware-objects").iterdir())
     build_firmware(description, plans=[tiny_plan(512)])
-    new = set((cache / "joulewright" / "objects").iterdir()) - before
+    new = set((cache / "joulewright" / "firmware-objects").iterdir()) - before
     assert len(new) == 1  # the table of kernels: those of the plan
 
 

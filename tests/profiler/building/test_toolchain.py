@@ -12,6 +12,7 @@ import pytest
 
 from devices.description import CrossToolchain, NativeToolchain
 from devices.errors import BuildFailed, BuildInterrupted
+from profiler.building.firmware_objects import FirmwareObjects
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
@@ -379,6 +380,17 @@ def test_the_newest_builds_are_kept(local: Transport, tree: Tree, kept: Path) ->
         assert compiled(local, tree) == 3
     assert len(list(kept.iterdir())) == 2 * 8
     assert compiled(local, tree) == 0
+
+
+def test_objects_for_firmware_are_kept_apart(local: Transport, tree: Tree, tmp_path: Path) -> None:
+    made = tmp_path / "made.o"
+    made.write_bytes(b"an object")
+    others = FirmwareObjects(("cc",), {})
+    keys = [others.key(f"{number}.c", b"", ()) for number in range(20)]
+    for key in keys:
+        others.keep(key, made)
+    assert compiled(local, tree) == 3
+    assert all(others.take(key, made) for key in keys)
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from tests.support.progress import ignore
 if TYPE_CHECKING:
     from tests.support.boards.ground_truth import Harness
 
-_BUILDS = ("firmware", "objects", "lab")
+_BUILDS = ("firmware", "firmware-objects", "objects", "lab")
 _MONITOR_LIMIT_S = 60.0
 _ENDING_S = 10.0
 _PATIENCE_S = 60.0
