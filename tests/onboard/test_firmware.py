@@ -27,7 +27,7 @@ from tests.support.boards.firmware import (
     traced,
     without_icount,
 )
-from tests.support.onboard.kernels import KernelLibrary, compile_library, required_sizes
+from tests.support.onboard.kernels import BUILDS, KernelLibrary, compile_library, required_sizes
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
@@ -253,12 +253,12 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibra
 
     One build multiplies and adds separately, the other one fuses both.
     """
-    small = ("-O1", "-DJW_SMALL_MEMORY=1")
+    matmul, small = BUILDS["small-tiles"]
     kinds = {"plain": small}
     if " fma " in Path("/proc/cpuinfo").read_text():
-        kinds["fused"] = (*small, "-mfma")
+        kinds["fused"] = (*small, "-O0", "-mfma")
     return {
-        name: KernelLibrary(compile_library(tmp_path_factory.mktemp(name), "in-tree", optimisation))
+        name: KernelLibrary(compile_library(tmp_path_factory.mktemp(name), matmul, optimisation))
         for name, optimisation in kinds.items()
     }
 

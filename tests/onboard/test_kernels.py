@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.signatures.ranges import draw_attributes
 from tests.references.kernel_cases import larger_cases
+from tests.support.compiling import compile_once
 from tests.support.onboard.kernels import (
     DERIVED_KINDS,
     FLAGS,
@@ -1138,7 +1139,7 @@ def test_the_sanitizers_find_nothing(tmp_path: Path, tiles: str) -> None:
     command = ["cc", *FLAGS, *WARNINGS, "-D_POSIX_C_SOURCE=200809L", f"-I{KERNELS}"]
     command += ["-O1", "-g", tiles, "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     command += [str(NATIVE / "kernel_driver.c"), *map(str, sources())]
-    subprocess.run([*command, "-o", str(program), "-lm"], check=True)
+    compile_once(command, program, ["-lm"])
     specs = [small_spec(kind) for kind in sorted(SIGNATURES)] + [spec for _, spec in CASE_KINDS]
     specs += drawn_specs()
     lines = [

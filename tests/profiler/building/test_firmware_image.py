@@ -14,11 +14,12 @@ from devices.description import DeviceDescription, load_description
 from devices.errors import BuildFailed
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan
+from devices.user_cache import user_cache
 from profiler.building.firmware_image import build_firmware, firmware_identity
 from profiler.building.firmware_sources import FIRMWARE, FirmwareSources, firmware_boards
 from profiler.building.toolchain import KERNEL_FLAGS
 
-QUICK = "-O1"  # for tests in which it is enough that everything compiles
+QUICK = "-O0"  # for tests in which it is enough that everything compiles
 
 # Boards that test_firmware.py starts are compiled there.
 WITHOUT_EMULATOR = ("mkr1000", "nrf52840-dk", "stm32f4-discovery")
@@ -28,19 +29,32 @@ OTHER_CORES = {
 }
 
 
+@pytest.fixture(scope="module")
+def kept() -> Path:
+    """The cache of the test run."""
+    return user_cache().parent
+
+
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def cache(kept: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty cache."""
     with pytest.MonkeyPatch.context() as patch:
         directory = tmp_path_factory.mktemp("cache")
         patch.setenv("XDG_CACHE_HOME", str(directory))
         yield directory
 
 
+@pytest.fixture
+def shared_builds(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share builds with other modules and the next run: with a board's own flags they take long."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))
+
+
 def changed(name: str, **parts: Any) -> DeviceDescription:
     """A board of the catalogue with some keys of some parts changed, and quick to compile."""
     described = load_description(name).model_dump(by_alias=True)
     flags = described["toolchain"]["flags"]
-    described["toolchain"]["flags"] = [QUICK if flag == "-O3" else flag for flag in flags]
+    described["toolchain"]["flags"] = [QUICK if flag in {"-O2", "-O3"} else flag for flag in flags]
     for part, keys in parts.items():
         described[part] |= keys
     return DeviceDescription.model_validate(described)
@@ -58,6 +72,7 @@ def tiny_plan(arena_bytes: int) -> ExecutionPlan:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_builds")
 @pytest.mark.parametrize("name", WITHOUT_EMULATOR)
 def test_boards_without_an_emulator_compile_and_fit(name: str) -> None:
     description = load_description(name)
@@ -99,6 +114,7 @@ def test_firmware_compiles_for_other_cores_too(core: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_builds")
 def test_a_program_begins_at_the_described_address() -> None:
     image = build_firmware(load_description("mkr1000"))
     stack_end = int.from_bytes(image.bin.read_bytes()[:4], "little")
@@ -109,6 +125,7 @@ def test_a_program_begins_at_the_described_address() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared_builds")
 def test_the_firmwares_own_data_may_lie_in_a_separate_memory() -> None:
     image = build_firmware(load_description("stm32f4-discovery"))
     listed = subprocess.run(

@@ -41,7 +41,7 @@ def sources() -> list[Path]:
 def compile_library(
     directory: Path, matmul: Matmul, optimisation: Sequence[str] = ("-O3", "-march=native")
 ) -> Path:
-    """Compile the whole library as a shared object, once in a run of tests.
+    """Compile the whole library as a shared object, once for the same sources.
 
     Raises :class:`subprocess.CalledProcessError` if the compiler fails.
     """
@@ -74,7 +74,7 @@ def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
     return whole[start : start + size_bytes]
 
 
-_BUILDS: Mapping[str, tuple[Matmul, tuple[str, ...]]] = {
+BUILDS: Mapping[str, tuple[Matmul, tuple[str, ...]]] = {
     "in-tree": ("in-tree", ("-O3", "-march=native")),
     "cblas": ("cblas", ("-O3", "-march=native")),
     "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
@@ -92,7 +92,7 @@ class KernelLibraries(dict[str, "KernelLibrary"]):
         self._new_directory = new_directory
 
     def __missing__(self, name: str) -> KernelLibrary:
-        self[name] = KernelLibrary(compile_library(self._new_directory(name), *_BUILDS[name]))
+        self[name] = KernelLibrary(compile_library(self._new_directory(name), *BUILDS[name]))
         return self[name]
 
 
