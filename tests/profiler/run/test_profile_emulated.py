@@ -31,8 +31,8 @@ SPECS = (
     OpSpec.of("relu.forward", elements=864),
 )
 QUICK = ProfileOptions(blocks=3, min_window_s=0.002, storage=False, idle_s=0.005)
-# A block takes this computer seconds, which leaves time to disturb the board in one.
-SLOW = ProfileOptions(blocks=2, min_window_s=20.0, storage=False, idle_s=0.005)
+# A block takes this computer two seconds, which leaves time to disturb the board in one.
+SLOW = ProfileOptions(blocks=2, min_window_s=10.0, storage=False, idle_s=0.005)
 
 
 @pytest.fixture
