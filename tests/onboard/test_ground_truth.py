@@ -111,34 +111,6 @@ def measured(
         yield Measured(name, board, (board.profile(*wanted), board.profile(*wanted)))
 
 
-# --- time -----------------------------------------------------------------------------------------
-
-
-def test_an_operation_takes_the_time_of_its_instructions(measured: Measured) -> None:
-    for run in measured.runs:
-        deviations = {spec.key: run.deviation(spec) for spec in OPERATIONS[measured.name]}
-        assert deviations == pytest.approx(dict.fromkeys(deviations, 0.0), abs=measured.limit)
-
-
-def test_the_length_of_a_window_is_the_time_of_all_instructions_in_it(measured: Measured) -> None:
-    """The clock is right even if other programs have run in part of the window."""
-    windows = [window for run in measured.runs for window in run.windows]
-    assert windows
-    for window in windows:
-        counted_s = [count * measured.board.ns_per_instruction * 1e-9 for count in window.all]
-        nearest_s = min(counted_s, key=lambda own_s: abs(own_s - window.trial.length_s))
-        assert window.trial.length_s == pytest.approx(nearest_s, rel=0.001), window.trial
-
-
-def test_two_runs_of_a_profile_agree(measured: Measured) -> None:
-    """Their instructions are the same; the interrupts of Linux are not, which only add time."""
-    first, second = (run.profile for run in measured.runs)
-    times = [figure for figure in compare(first, second).figures if figure.quantity == "time_s"]
-    assert len(times) == len(OPERATIONS[measured.name])
-    for figure in times:
-        assert figure.ratio == pytest.approx(1.0, abs=measured.limit), figure.what
-
-
 # --- a loop counted by hand -----------------------------------------------------------------------
 
 ROUNDS_PER_ELEMENT = 64
@@ -196,6 +168,34 @@ def test_a_loop_on_linux_takes_the_time_counted_by_hand(measured: Measured, tmp_
     harness = build_harness(tmp_path, loop_kernels(tmp_path))
     time_s = measured.board.profile([LOOP], options(LINUX), harness).measured_s(LOOP)
     assert time_s == pytest.approx(loop_s(LINUX), rel=0.01)
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_an_operation_takes_the_time_of_its_instructions(measured: Measured) -> None:
+    for run in measured.runs:
+        deviations = {spec.key: run.deviation(spec) for spec in OPERATIONS[measured.name]}
+        assert deviations == pytest.approx(dict.fromkeys(deviations, 0.0), abs=measured.limit)
+
+
+def test_the_length_of_a_window_is_the_time_of_all_instructions_in_it(measured: Measured) -> None:
+    """The clock is right even if other programs have run in part of the window."""
+    windows = [window for run in measured.runs for window in run.windows]
+    assert windows
+    for window in windows:
+        counted_s = [count * measured.board.ns_per_instruction * 1e-9 for count in window.all]
+        nearest_s = min(counted_s, key=lambda own_s: abs(own_s - window.trial.length_s))
+        assert window.trial.length_s == pytest.approx(nearest_s, rel=0.001), window.trial
+
+
+def test_two_runs_of_a_profile_agree(measured: Measured) -> None:
+    """Their instructions are the same; the interrupts of Linux are not, which only add time."""
+    first, second = (run.profile for run in measured.runs)
+    times = [figure for figure in compare(first, second).figures if figure.quantity == "time_s"]
+    assert len(times) == len(OPERATIONS[measured.name])
+    for figure in times:
+        assert figure.ratio == pytest.approx(1.0, abs=measured.limit), figure.what
 
 
 # --- energy ---------------------------------------------------------------------------------------

@@ -719,7 +719,7 @@ def test_a_meter_that_is_a_command_is_read_while_memory_is_limited(
         [
             "joulewright-plan 1",
             f"arena bytes={PLANS[BESIDE].arena_bytes}",
-            "sampler period_ns=5000000",
+            "sampler period_ns=50000000",
             f"sample pmic={command}",
             store_line(tmp_path, BESIDE),
             f"replay plan={BESIDE}",
