@@ -389,18 +389,27 @@ def test_a_run_does_not_begin_without_its_frozen_values(program: Path, tmp_path:
 
 
 def test_waiting_for_storage_counts_as_running_time(program: Path, tmp_path: Path) -> None:
-    """Running time includes the work of the step's own transfers, and no other program's."""
+    """Running time includes the work of the step's own transfers, and no other program's.
+
+    Another program that runs during a transfer lengthens its span: one undisturbed step of several
+    shows that the transfers are in the running time.
+    """
     lines, data = begun()
     steps = ["train id=0 watched=1", "spans first=0"]
-    done = run(program, tmp_path, script(KEEPING, *lines, *steps, store=store_line(tmp_path)), data)
-    (window,) = done.records.results.windows
-    (spans,) = done.records.spans.values()
     actions = PLANS[KEEPING].actions
     transfers = [i for i, a in enumerate(actions) if isinstance(a.does, PageOut | PageIn)]
     assert len(transfers) == 4
-    transferring_s = sum(spans[i].time_s for i in transfers)
-    assert transferring_s <= 1e-9 * window.running_ns + 1e-5  # for reading the clocks
-    assert window.running_ns <= window.end_ns - window.start_ns
+    outside_s = []
+    for number in range(8):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        text = script(KEEPING, *lines, *steps, store=store_line(directory))
+        done = run(program, directory, text, data)
+        (window,) = done.records.results.windows
+        (spans,) = done.records.spans.values()
+        assert window.running_ns <= window.end_ns - window.start_ns
+        outside_s.append(sum(spans[i].time_s for i in transfers) - 1e-9 * window.running_ns)
+    assert min(outside_s) <= 1e-5  # for reading the clocks
 
 
 def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Path) -> None:
