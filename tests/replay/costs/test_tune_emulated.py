@@ -24,7 +24,7 @@ from replay.costs.watch import SITTINGS
 pytestmark = [
     pytest.mark.emulated,
     pytest.mark.slow,
-    pytest.mark.usefixtures("own_boards"),
+    pytest.mark.usefixtures("own_boards", "short_searches"),
 ]
 
 DEVICE = ("--device", "emulated-m3-sd")
@@ -33,7 +33,9 @@ Say = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory, own_boards: None) -> Path:
+def profiled(
+    tmp_path_factory: pytest.TempPathFactory, own_boards: None, short_searches: None
+) -> Path:
     """Results with a profile of digits; what its storage costs is not needed."""
     results = tmp_path_factory.mktemp("results")
     model = ("--model", "digits", "--batch", "1", "--no-storage", "--blocks", "2")

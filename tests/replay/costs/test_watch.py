@@ -22,7 +22,11 @@ from replay.costs.watch import Watch, watch_step
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.progress import ignore
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(3600),
+    pytest.mark.usefixtures("short_searches"),
+]
 
 _PATIENCE_S = 1000
 
@@ -33,7 +37,8 @@ def kept(results: Path) -> dict[Path, bytes]:
 
 
 def command(*words: str, results: Path) -> list[str]:
-    return [sys.executable, "cli.py", *words, "--device", "local", "--results", str(results)]
+    program = (sys.executable, "-m", "tests.support.short_searches")
+    return [*program, *words, "--device", "local", "--results", str(results)]
 
 
 def killed_after(sittings: int, words: list[str], results: Path) -> dict[Path, bytes]:

@@ -24,6 +24,8 @@ from tests.support.boards.measuring import describe
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.replays import paged_chain
 
+pytestmark = pytest.mark.usefixtures("short_searches")
+
 GRAPH, SCHEDULE = paged_chain()
 NETWORK = ProfiledNetwork(model="digits", batch=1, optimizer="sgd")
 BUILD = Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1)

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ from profiler.transports.base import CommandResult, DetachedCommand, DetachedSta
 from profiler.transports.local import LocalTransport
 from tests.support.compiling import compile_once
 from tests.support.paths import ROOT
+from tests.support.short_searches import with_short_searches
 
 HARNESS = ROOT / "onboard" / "harness"
 EXECUTOR = ROOT / "onboard" / "executor"
@@ -132,6 +133,13 @@ def prebuilt(compiled: tuple[Path, BuiltHarness], monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(HarnessBuilder, "build", put)
     return built
+
+
+@pytest.fixture(scope="module")
+def short_searches() -> Iterator[None]:
+    """Search briefly for the schedules in which profiles watch steps, until the module ends."""
+    with with_short_searches():
+        yield
 
 
 def run_harness(program: Path, directory: Path, plan: str, *options: str) -> tuple[int, str, str]:
