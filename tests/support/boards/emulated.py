@@ -74,6 +74,8 @@ def _own_cache(directory: Path) -> Iterator[None]:
     for name in _BUILDS:
         (kept / name).mkdir(parents=True, exist_ok=True, mode=0o700)
         (directory / kept.name / name).symlink_to((kept / name).resolve())
+    for library in kept.glob("*.so"):  # of the solver
+        (directory / kept.name / library.name).symlink_to(library.resolve())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(directory))
         yield
