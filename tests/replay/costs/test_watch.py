@@ -175,7 +175,7 @@ def test_tuning_that_is_killed_in_its_first_watch_goes_on_there(tmp_path: Path) 
     subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
     network = ("--model", "digits", "--batch", "2", "--ram-budget", "60%")
     tuned = tmp_path / "tuned"
-    out = ("--out", str(tuned), "--rounds", "1", "--time-limit", "20", "--steps", "3")
+    out = ("--out", str(tuned), "--rounds", "1", "--time-limit", "2", "--steps", "3")
     words = command("tune", *network, *out, results=tmp_path)
     before = killed_after(2, words, tmp_path)
     # On a busy computer no step of the round may be undisturbed.
