@@ -1,10 +1,9 @@
 """The *crossing* program: a small, tight relaxation that holds for any order of the ops.
 
 At the first execution of op ``t``, some tensors *cross* it: the first executions of the op that
-writes them and of an op that reads them are certainly before and after ``t``. This follows from
-the graph's reads, or from the graph's order if that is kept. A tensor that crosses ``t`` is in RAM
-then, or is paged in or recomputed later. What is in RAM must fit together with what ``t`` itself
-needs. Columns:
+writes them and of an op that reads them are before and after ``t``. A tensor that crosses ``t`` is
+in RAM then, or is paged in or recomputed later. What is in RAM must fit together with what ``t``
+itself needs. Columns:
 
 - ``again[k]``: op ``k`` is computed more than once;
 - ``paged[i]``: tensor ``i`` is paged in (if its home is storage: more than once);
@@ -12,13 +11,26 @@ needs. Columns:
   ``later[k]``, ``k`` is recomputed after ``t``, which requires that the tensors that ``k`` reads
   are held, paged in or recomputed later. These columns are continuous.
 
-Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound.
-What crosses one op bounds it too, without an engine (:meth:`CrossingProgram.knapsack_j`).
-The bound is exact if nothing is recomputed or paged in more than once, and if memory between first
-executions is no tighter than at them, which is true of many training steps. It falls short in any
-order where large ops are in no certain order with others, such as updates of parameters: nothing
-certainly crosses them. The knapsack rows alone are the idea of pebbling bounds from the values that
-cross a cut of the computation. Rows for more ops are added where a solution would not fit
+Which tensors cross follows from the graph's reads, or from the graph's order if that is kept. Where
+the graph leaves open which of ``t`` and an op ``k`` is first executed first, either nothing is said
+(``open_ops`` is False: the program is small, and soon solved), or a continuous column says it:
+
+- ``early[k]``: op ``k`` is first executed before ``t``. It is at most ``early[j]`` for the op ``j``
+  that writes what ``k`` reads, and at most ``early[k]`` of an op that certainly follows ``t``. Of
+  two ops ``t`` whose order is open, one is early at the other, and so is what is early there.
+
+Tensor ``i``, written by ``k`` and read by ``r``, crosses ``t`` if ``early[k] - early[r]`` is 1,
+which is the right side of its row; 1 and 0 stand for columns where the graph decides. Without these
+columns, nothing certainly crosses large ops such as updates of parameters, and parameters that may
+have been updated already count nowhere.
+
+Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound:
+its first executions are in some order, which says what is early; it says what is in RAM at each of
+them, and what is made again. What crosses one op bounds the energy too, without an engine
+(:meth:`CrossingProgram.knapsack_j`). The bound is exact if nothing is recomputed or paged in more
+than once, and if memory between first executions is no tighter than at them, which is true of many
+training steps. The knapsack rows alone are the idea of pebbling bounds from the values that cross a
+cut of the computation. Rows for more ops are added where a solution would not fit
 (:meth:`CrossingProgram.tightest`).
 """
 
@@ -27,13 +39,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from solver.engines.program import Program
+from solver.formulations.moment import CrossingColumns, Moment
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 from solver.time_limit import check_time
@@ -49,17 +61,6 @@ _NOTICEABLE = 1e-6
 _APART = 1 / 40
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Columns of an op with memory rows, at its first execution.
-
-    ``held`` maps tensors to columns (in RAM then), ``later`` ops to columns (recomputed later).
-    """
-
-    held: dict[int, int] = field(default_factory=dict)
-    later: dict[int, int] = field(default_factory=dict)
-
-
 class CrossingProgram:
     """The crossing program of one problem, initially without memory rows.
 
@@ -70,13 +71,17 @@ class CrossingProgram:
     of computing everything once and of unavoidable transfers.
     """
 
-    def __init__(self, problem: Problem, order: OrderKept) -> None:
+    def __init__(self, problem: Problem, order: OrderKept, *, open_ops: bool = False) -> None:
         self.problem = problem
         self.program = Program()
         self.order: OrderKept = order
         self.moments: dict[int, Moment] = {}
         self._before = _certainly_before(problem, order)
-        self._crossing = self._find_crossing()
+        self._crossing = self._find_crossing(self._before)
+        # Where that is open, the graph's order is a guess of what is in RAM.
+        self._likely = self._crossing
+        if open_ops:
+            self._likely = self._find_crossing(_certainly_before(problem, "given"))
         self._size = np.array(problem.size, float)
         self._footprint = [footprint_bytes(op, problem.size_of) for op in problem.graph.ops]
         self.unit = (problem.least_energy_j or self._dearest_page()) / _SCALE or 1.0
@@ -85,12 +90,15 @@ class CrossingProgram:
         self.paged: dict[int, int] = {}
         self._add_columns()
         self._add_deadline()
+        self._columns = CrossingColumns(
+            problem, self.program, self.again, self.paged, self._before, open_ops
+        )
 
     def _dearest_page(self) -> float:
         costs = [c for t in self.problem.graph.tensors for c in (t.page_out, t.page_in) if c]
         return max((cost.energy_j for cost in costs), default=0.0)
 
-    def _find_crossing(self) -> npt.NDArray[np.bool_]:
+    def _find_crossing(self, before: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Boolean matrix: whether each tensor (columns) crosses each op (rows)."""
         problem, graph = self.problem, self.problem.graph
         crossing = np.zeros((len(graph.ops), len(graph.tensors)), bool)
@@ -101,15 +109,15 @@ class CrossingProgram:
             readers = list(problem.readers[i])
             if problem.starts_in_storage[i]:
                 # It is certainly in RAM before ``t`` only if an op before ``t`` reads it.
-                made = self._before[:, readers].any(axis=1)
+                made = before[:, readers].any(axis=1)
             elif problem.producer[i] < 0:
                 made = np.ones(len(graph.ops), bool)
             else:
-                made = self._before[:, problem.producer[i]]
+                made = before[:, problem.producer[i]]
             if tensor.persist == "ram":
                 crossing[:, i] = made
             elif readers:
-                crossing[:, i] = made & self._before[readers].any(axis=0)
+                crossing[:, i] = made & before[readers].any(axis=0)
         for t in range(len(graph.ops)):
             crossing[t, [*problem.reads[t], *problem.writes[t]]] = False
         return crossing
@@ -151,7 +159,8 @@ class CrossingProgram:
     def tightest(self, values: Sequence[float], most: int) -> list[int]:
         """At most ``most`` ops without memory rows at which a solution exceeds the budget.
 
-        The worst is first. No two of them are close to each other in the graph's order.
+        The worst is first. No two of them are close to each other in the graph's order. With open
+        ops, a solution may exceed it in the graph's order only.
         """
         left = self._size.copy()
         for k, column in self.again.items():
@@ -164,7 +173,7 @@ class CrossingProgram:
         excess = np.array(self._footprint, float) - ram_bytes
         for first in range(0, len(excess), 256):
             rows = slice(first, first + 256)
-            excess[rows] += self._crossing[rows] @ left
+            excess[rows] += self._likely[rows] @ left
         excess[list(self.moments)] = -1.0
         chosen: list[int] = []
         apart = max(1, int(len(excess) * _APART))
@@ -177,49 +186,7 @@ class CrossingProgram:
 
     def add_memory_rows(self, t: int) -> None:
         """Add the rows for memory at the first execution of op ``t``."""
-        problem, program = self.problem, self.program
-        moment = self.moments[t] = Moment()
-        at_hand = {*problem.reads[t], *problem.writes[t]}
-        unsettled: list[int] = []
-
-        def sources(i: int) -> list[tuple[int, float]]:
-            """Columns that sum to at least 1 if tensor ``i`` is in RAM later."""
-            if i not in moment.held:
-                moment.held[i] = program.column(integer=False)
-            columns = [moment.held[i]]
-            k = problem.producer[i]
-            if k in self.again:
-                if k not in moment.later:
-                    moment.later[k] = program.column(integer=False)
-                    program.row([(moment.later[k], 1.0), (self.again[k], -1.0)], "<", 0.0)
-                    unsettled.append(k)
-                columns.append(moment.later[k])
-            if i in self.paged:
-                columns.append(self.paged[i])
-            return [(column, 1.0) for column in columns]
-
-        for i in self.crossing(t):
-            program.row(sources(i), ">", 1.0)
-        while unsettled:
-            k = unsettled.pop()
-            for i in problem.reads[k]:
-                if i not in at_hand and problem.size[i] and self._is_made_before(i, t):
-                    program.row([*sources(i), (moment.later[k], -1.0)], ">", 0.0)
-        ram_bytes = problem.budget.ram_bytes
-        scale = _SCALE / max(1, ram_bytes)
-        program.row(
-            [(column, problem.size[i] * scale) for i, column in moment.held.items()],
-            "<",
-            (ram_bytes - self._footprint[t]) * scale,
-        )
-
-    def _is_made_before(self, i: int, t: int) -> bool:
-        """Whether tensor ``i``, needed after op ``t``, must be held, paged in or recomputed."""
-        problem = self.problem
-        if problem.starts_in_storage[i]:
-            return bool(self._before[t, list(problem.readers[i])].any())
-        k = problem.producer[i]
-        return k < 0 or bool(self._before[t, k])
+        self.moments[t] = Moment(self._columns, t, dict(self.moments))
 
     # --- bounds ---------------------------------------------------------------------------------
 

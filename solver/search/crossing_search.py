@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ _MOST_RELAXATIONS, _MOST_ROUNDS = 12, 8
 # Most ops that get memory rows in one round. The first relaxation has rows for one op: it is solved
 # many times sooner than with all, and proves almost as much. Their number doubles from there.
 _AT_ONCE = 8
+# With open ops, rows for an op may bring nothing: so many rounds in a row that do not raise the
+# bound by this, relative, end the search.
+_IDLE_ROUNDS, _NOTICEABLE = 2, 1e-4
+# Difference of a bound and a solution, relative, that the tolerances of engines explain.
+_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,20 @@ class NoSchedule:
     proof: Proof
 
 
-News: TypeAlias = Proven | Sketch | NoSchedule | Silence
+@dataclass(frozen=True)
+class FalseBound:
+    """A solution of the program refutes a bound that the engine has proven; the search ends."""
+
+
+News: TypeAlias = Proven | Sketch | NoSchedule | FalseBound | Silence
 
 
 class CrossingSearch:
     """Rounds of an engine on one growing crossing program.
 
     ``build_s`` is the time spent on building the program. Without ``presolve`` the engine searches
-    programs as they are.
+    programs as they are, which it always does with ``open_ops``: HiGHS 1.15.1 with presolve has
+    proved a bound of such a program that a solution refutes, a fifth above the optimum.
     """
 
     def __init__(
@@ -68,9 +80,10 @@ class CrossingSearch:
         threads: int,
         *,
         presolve: bool = True,
+        open_ops: bool = False,
     ) -> None:
         began = time.monotonic()
-        self.crossing = CrossingProgram(problem, order)
+        self.crossing = CrossingProgram(problem, order, open_ops=open_ops)
         self.build_s = time.monotonic() - began
         self.rounds = 0
         self.engine_version = ""
@@ -78,7 +91,11 @@ class CrossingSearch:
         self.faults: list[str] = []
         self._engine = engine
         self._threads = threads
-        self._presolve = presolve
+        self._presolve = presolve and not open_ops
+        self._open_ops = open_ops
+        # The best bound on the objective so far, and what it was after each round.
+        self._least = -math.inf
+        self._after_rounds: list[float] = []
 
     def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
         """Search, and yield results as they are found, until ``deadline`` on ``time.monotonic``.
@@ -95,7 +112,7 @@ class CrossingSearch:
         with Engine(self._engine) as engine:
             for earlier in range(_MOST_RELAXATIONS):
                 tight = crossing.tightest(values, min(2**earlier, _AT_ONCE))
-                if not tight:
+                if not tight or self._has_stalled:
                     break
                 self._add_memory_rows(tight)
                 solution: Incumbent | None = None
@@ -111,6 +128,7 @@ class CrossingSearch:
                 if solution is None:
                     return
                 values = solution.values
+                self._after_rounds.append(self._least)
             yield from self._rounds(engine, relative_gap, deadline)
 
     def _rounds(self, engine: Engine, relative_gap: float, deadline: float) -> Iterator[News]:
@@ -124,6 +142,9 @@ class CrossingSearch:
                 match message:
                     case Bound():
                         yield self._proven(message.objective)
+                    case Incumbent() if self._is_refuted_by(message):
+                        yield FalseBound()
+                        return
                     case Incumbent():
                         solution = message
                         yield Silence()
@@ -139,14 +160,33 @@ class CrossingSearch:
             yield Sketch(sketch(crossing, solution.values))
             if not ended:
                 return
+            self._after_rounds.append(self._least)
             tight = crossing.tightest(solution.values, _AT_ONCE)
-            if not tight:
+            if not tight or self._has_stalled:
                 return
             self._add_memory_rows(tight)
 
     def _proven(self, objective: float) -> Proven:
         crossing = self.crossing
+        self._least = max(self._least, objective)
         return Proven(crossing.bound_j(objective), Proof.of(crossing.program, objective))
+
+    def _is_refuted_by(self, solution: Incumbent) -> bool:
+        """Whether a solution needs less than a bound that the engine has proven."""
+        slack = _TOLERANCE * (1.0 + abs(self._least))
+        return solution.objective < self._least - slack and self.crossing.program.satisfied_by(
+            solution.values
+        )
+
+    @property
+    def _has_stalled(self) -> bool:
+        """Whether the last rounds brought nothing, so that rows for more ops hardly will."""
+        after = self._after_rounds
+        if not self._open_ops or len(after) <= _IDLE_ROUNDS:
+            return False
+        crossing = self.crossing
+        before_j, now_j = (crossing.bound_j(after[k]) for k in (-1 - _IDLE_ROUNDS, -1))
+        return now_j <= before_j * (1.0 + _NOTICEABLE)
 
     def _add_memory_rows(self, ops: Sequence[int]) -> None:
         began = time.monotonic()

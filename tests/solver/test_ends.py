@@ -21,7 +21,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget
 from solver.referee.referee import verify
 from solver.search import search
-from solver.search.crossing_search import CrossingSearch, News, NoSchedule
+from solver.search.crossing_search import CrossingSearch, FalseBound, News, NoSchedule, Proven
 from solver.search.search import Search
 from solver.solving import named
 from solver.solving.auto import annealers, bounds
@@ -122,6 +122,31 @@ def test_a_schedule_found_last_refutes_that_none_exists(
     assert schedule.notes == (
         "the engine called a problem infeasible that has a schedule; its proofs were discarded",
     )
+
+
+def test_a_bound_that_a_solution_of_its_program_refutes_is_proven_again_without_presolve(
+    began: Began, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presolved: list[bool] = []
+
+    class Hasty(CrossingSearch):
+        def __init__(self, *words: Any, presolve: bool, **options: Any) -> None:
+            super().__init__(*words, presolve=presolve, **options)
+            presolved.append(presolve)
+
+        def run(self, *words: Any) -> Iterator[News]:
+            if len(presolved) > 1:
+                yield from super().run(*words)
+                return
+            yield Proven(1e6)
+            yield FalseBound()
+
+    monkeypatch.setattr(bounds, "CrossingSearch", Hasty)
+    schedule = solve_graph(*without_paging(), OPTIONS)
+    assert presolved[:2] == [True, False]
+    assert began
+    assert (schedule.energy_bound_j or 0.0) < 1e6
+    assert "proved a bound that a solution of its program refutes" in schedule.notes[0]
 
 
 @both_stops

@@ -7,18 +7,22 @@ is dropped then.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from math import inf
 
 from solver.problem.claims import EVERY_SCHEDULE, Claim, Claims, Evidence, ScheduleClass
 from solver.problem.schedule import first_executions
-from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
+from solver.search.crossing_search import CrossingSearch, FalseBound, NoSchedule, Proven, Sketch
 from solver.search.search import Ending
 from solver.search.states import search_states
 from solver.solving.auto.annealers import Annealers
 from solver.solving.auto.task import Task
+from solver.time_limit import OutOfTime, TimeLimit
 
 # Share of the requested gap to which the crossing program is solved.
 _CROSSING_GAP = 0.25
+# Share of the time left for a bound with open ops, and the longest search for one.
+_SHARE_FOR_OPEN_OPS, _OPEN_OPS_S = 0.25, 120.0
 # Longest search of all schedules of a small graph.
 _ALL_SCHEDULES_S = 3.0
 # Relative difference that rounding explains between a bound and the energy of a schedule.
@@ -28,7 +32,7 @@ _ROUNDING = 1e-6
 class Bounds:
     """Bounds on the energy of all schedules of a task, or of those in the given order.
 
-    ``crossing`` is the search with the crossing program, once it has begun.
+    ``crossings`` are the searches with the crossing program that have begun.
     """
 
     def __init__(self, task: Task, annealers: Annealers) -> None:
@@ -37,16 +41,29 @@ class Bounds:
         problem = task.problem
         self.claims = Claims((Claim(problem.unavoidable_energy_j, problem.budget),))
         self._sums = self.claims
-        self.crossing: CrossingSearch | None = None
+        self.crossings: list[CrossingSearch] = []
 
     def prove(self) -> Ending:
         """Prove a bound with the crossing program, and by searching all schedules of a small graph.
 
         Returns "infeasible", or "proven" or "spent" when no more can be proven.
         """
-        if self._prove_in_any_order() == "infeasible":
+        if self._prove_by_crossing(self._task.deadline) == "infeasible":
             return "infeasible"
         return self._search_all()
+
+    def tighten(self) -> Ending:
+        """Prove a bound that says more of ops whose order the graph leaves open, within a share of
+        the time left.
+
+        Returns "infeasible", or "proven" when no more can be proven.
+        """
+        if self._task.order_kept == "given":
+            return "proven"
+        limit = TimeLimit(self._task.deadline).part(_SHARE_FOR_OPEN_OPS).at_most(_OPEN_OPS_S)
+        with suppress(OutOfTime), limit.enforced():
+            return self._prove_by_crossing(limit.end, open_ops=True)
+        return "proven"
 
     def claim(self, least_j: float, by: Evidence, covers: ScheduleClass | None = None) -> None:
         """Claim a bound for all schedules that are searched, or for those of a class."""
@@ -80,41 +97,49 @@ class Bounds:
             return EVERY_SCHEDULE
         return ScheduleClass(self._task.problem.graph.order)
 
-    def _prove_in_any_order(self, *, presolve: bool = True) -> Ending:
+    def _prove_by_crossing(
+        self, deadline: float, *, open_ops: bool = False, presolve: bool = True
+    ) -> Ending:
         """Prove a bound with the crossing program; again without presolve after a false proof.
 
         Returns "infeasible", or "proven" when the crossing program can prove no more.
         """
         began = time.monotonic()
-        options, search = self._task.options, self._task.search
-        kept = self._task.order_kept
+        options, search, kept = self._task.options, self._task.search, self._task.order_kept
         threads = max(1, options.threads - len(self._annealers))
-        self.crossing = CrossingSearch(
-            self._task.problem, kept, options.engine, threads, presolve=presolve
+        crossing = CrossingSearch(
+            self._task.problem, kept, options.engine, threads, presolve=presolve, open_ops=open_ops
         )
-        crossing = self.crossing.crossing
-        for news in self.crossing.run(_CROSSING_GAP * options.gap, self._task.deadline):
+        self.crossings.append(crossing)
+        fault = ""
+        for news in crossing.run(_CROSSING_GAP * options.gap, deadline):
             self._annealers.take()
             match news:
                 case NoSchedule() if search.actions is None:
                     self.claim(inf, news.proof)
                     return "infeasible" if self._is_confirmed() else "proven"
                 case NoSchedule():
-                    self._report_fault("called a problem infeasible that has a schedule")
-                    return self._prove_in_any_order(presolve=False) if presolve else "proven"
+                    fault = "called a problem infeasible that has a schedule"
+                case FalseBound():
+                    fault = "proved a bound that a solution of its program refutes"
                 case Proven() if self._is_refuted(news.bound_j):
-                    self._report_fault("proved a bound above the energy of a schedule")
-                    return self._prove_in_any_order(presolve=False) if presolve else "proven"
+                    fault = "proved a bound above the energy of a schedule"
                 case Proven():
                     self.claim(news.bound_j, news.proof or "costs")
                 case Sketch():
                     self._annealers.offer_sketch(news.makes)
+            if fault:
+                self._report_fault(fault)
+                if presolve and not open_ops:
+                    return self._prove_by_crossing(deadline, presolve=False)
+                return "proven"
             search.report()
             if search.proven:
                 break
-        size = len(crossing.program.cost)
+        program = crossing.crossing
         self._task.chosen.append(
-            f"the crossing program ({size} columns, memory at {len(crossing.moments)} ops) for a"
+            f"the crossing program{' with open ops' if open_ops else ''}"
+            f" ({len(program.program.cost)} columns, memory at {len(program.moments)} ops) for a"
             f" bound on {'any' if kept == 'any' else 'the given'} order:"
             f" {time.monotonic() - began:.1f} s"
         )

@@ -34,6 +34,7 @@ from solver.options import SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, first_executions
+from solver.search.crossing_search import CrossingSearch
 from solver.search.search import Ending, Progress, Search
 from solver.solving.auto.annealers import Annealers
 from solver.solving.auto.bounds import Bounds
@@ -148,6 +149,10 @@ class AutomaticSearch:
             self._annealers.begin_spare()
             self._improve_greedily()
             self._search_orders()
+        if not self._search.proven:
+            self._task.begin_phase("bound")
+            if self._bounds.tighten() == "infeasible":
+                return "infeasible"
         if self._search.proven:
             return "proven"
         if time.monotonic() >= self._deadline:
@@ -297,19 +302,20 @@ class AutomaticSearch:
     # --- outcome --------------------------------------------------------------------------------
 
     def _outcome(self, ending: Ending) -> Outcome:
-        search, compact, crossing = self._search, self._compact, self._bounds.crossing
+        search, compact, crossings = self._search, self._compact, self._bounds.crossings
+        programs: list[CrossingSearch | Search] = [*crossings]
         self._take_found()
         spare = self._annealers.spare()
         search.offer_if_valid(spare or ())
         if compact is not None:  # it may have ended early
+            programs.append(compact)
             self._bounds.add(compact.claim)
         self._bounds.discard_refuted()
         budget, claims = self._problem.budget, self._bounds.claims
         if search.actions is not None:
             search.bound = claims.of(budget, search.actions).least_j
         # An engine that was stopped early reports only its name: the longest version is complete.
-        versions = [search.engine_version for search in (crossing, compact) if search is not None]
-        engine = max(versions, key=len, default="")
+        engine = max((program.engine_version for program in programs), key=len, default="")
         return Outcome(
             ending="proven" if search.proven else ending,
             actions=search.actions,
@@ -319,18 +325,17 @@ class AutomaticSearch:
             chosen=tuple(self._task.chosen),
             notes=(
                 *self._task.notes,
-                *engine_notes(crossing.faults if crossing else ()),
-                *engine_notes(compact.faults if compact else ()),
+                *(note for program in programs for note in engine_notes(program.faults)),
             ),
-            formulation="compact" if compact else "crossing" if crossing else "none",
+            formulation="compact" if compact else "crossing" if crossings else "none",
             engine=self._options.engine if engine else "annealing",
             version=f"{engine}, {python_mip_version()}"
             if engine
             else "no engine"
-            if crossing or self._annealers
+            if crossings or self._annealers
             else "",
-            rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
-            build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
+            rounds=sum(program.rounds for program in programs),
+            build_s=sum(program.build_s for program in programs),
             spare=spare,
             earlier=lambda: chain(search.earlier, self._annealers.earlier()),
         ).sound(self._options.gap)
