@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -165,17 +166,16 @@ def opening_s(browser: Browser, path: Path) -> float:
 
 def test_500_cells_open_in_time_and_in_5_mb(browser: Browser, tmp_path: Path) -> None:
     directory = campaign_with_replays(Results(tmp_path), ram_budgets=["100%"])
-    design = directory.design()
-    cell = design.cells[0]
+    results = read_campaign(directory.path)
+    cell = results.cells[0].cell
     cells = [cell.model_copy(update={"hash": f"{number:016x}"}) for number in range(500)]
     for each in cells:
         shutil.copytree(directory.of(cell), directory.of(each))
-        for record in directory.of(each).glob("*.json"):
-            record.write_text(record.read_text().replace(cell.hash, each.hash))
-    text = (directory.path / "campaign.yaml").read_text(encoding="utf-8")
-    directory.begin(text, design.model_copy(update={"cells": tuple(cells)}))
+    # What read_campaign checks of each cell takes half a minute of a processor for 500 equal ones.
+    copies = tuple(replace(results.cells[0], cell=each) for each in cells)
+    design = results.design.model_copy(update={"cells": tuple(cells)})
     path = tmp_path / "report.html"
-    write_report(read_campaign(directory.path), path)
+    write_report(replace(results, design=design, cells=copies), path)
     assert path.stat().st_size < 5_000_000
     # The fastest of three: the first one also warms up.
     assert min(opening_s(browser, path) for _ in range(3)) < 2
