@@ -16,7 +16,7 @@ from devices.documents.document import read_json
 from devices.replay import ReplayReport
 from tests.support.paths import REFERENCES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 EXPORTED = REFERENCES / "exported"
 

@@ -13,7 +13,7 @@ from devices.replay import ReplayReport
 from solver.files.solved import read_solved
 from tests.commands.test_slices import ANY, QUICK, command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 
 def test_a_step_with_codecs_in_slices_runs_with_the_values_of_the_step_without(

@@ -17,7 +17,7 @@ from networks.models import build_model
 from solver.problem.schedule import Compute, Schedule
 from tests.support.paths import REFERENCES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 EXPORTED = REFERENCES / "exported"
 STEPS = 3

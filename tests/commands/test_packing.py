@@ -15,7 +15,7 @@ from solver.files.solved import read_solved
 from solver.problem.schedule import PageOut
 from tests.commands.test_slices import ANY, command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures", "short_searches")]
 
 MODEL = ("--model", "digits", "--batch", "8", "--blocks", "1", "--storage-budget-mib", "64")
 

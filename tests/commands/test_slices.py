@@ -26,7 +26,7 @@ from replay.runs import training_step_of
 from solver.files.solved import read_solved
 from tests.support.paths import REFERENCES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures", "short_searches")]
 
 EXPORTED = REFERENCES / "exported"
 QUICK = ("--no-additivity", "--blocks", "1", "--storage-budget-mib", "64")

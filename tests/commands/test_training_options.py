@@ -25,7 +25,7 @@ from tests.support.networks.training import execute
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 from tests.support.paths import REFERENCES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_pictures")]
 
 EXPORTED = REFERENCES / "exported"
 BATCH = 4
@@ -38,7 +38,7 @@ def command(directory: Path, *words: str) -> int:
 
 
 @pytest.fixture(scope="module")
-def solved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def solved(tmp_path_factory: pytest.TempPathFactory, without_pictures: None) -> Path:
     """A directory with a network's file, samples, and a schedule for this computer."""
     directory = tmp_path_factory.mktemp("options")
     shutil.copy(EXPORTED / "dropping.pt2", directory)

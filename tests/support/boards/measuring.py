@@ -142,6 +142,14 @@ def short_searches() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def without_pictures() -> Iterator[None]:
+    """Let ``run`` draw nothing until the module ends: drawing takes seconds a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("plots.replay.pictures.draw_replay", lambda *_: ())
+        yield
+
+
 def run_harness(program: Path, directory: Path, plan: str, *options: str) -> tuple[int, str, str]:
     """Run a plan; return the exit code, the records and the text on standard error."""
     (directory / "plan").write_text(plan)
