@@ -17,10 +17,10 @@ demo: setup
 		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
-# Everything: the quick tests first, then emulated boards and slow tests, four at a time, since some
+# Everything: the quick tests first, then emulated boards and slow tests, five at a time, since many
 # wait for time limits and boards. Tests of a module, which share what they build, mostly stay together.
 test: quick
-	$(RUN) -m pytest -n 4 --dist worksteal -m "emulated or slow"
+	$(RUN) -m pytest -n 5 --dist worksteal -m "emulated or slow"
 
 # Tests that boot no emulated board and are not slow. Many wait for a port or a process: three at a
 # time keep two cores busy.
