@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from profiler.transports.base import Transport
 
-_KEPT_BUILDS = 8
+_KEPT_BUILDS = 32
 
 
 def objects_key(parts: Sequence[str]) -> str:
