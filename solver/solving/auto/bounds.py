@@ -21,8 +21,9 @@ from solver.time_limit import OutOfTime, TimeLimit
 
 # Share of the requested gap to which the crossing program is solved.
 _CROSSING_GAP = 0.25
-# Share of the time left for a bound with open ops, and the longest search for one.
-_SHARE_FOR_OPEN_OPS, _OPEN_OPS_S = 0.25, 120.0
+# Share of the time left for a bound with open ops, and the longest search for one; the least gap,
+# relative to the schedule, for which it is worth the time.
+_SHARE_FOR_OPEN_OPS, _OPEN_OPS_S, _OPEN_OPS_GAP = 0.25, 120.0, 0.01
 # Longest search of all schedules of a small graph.
 _ALL_SCHEDULES_S = 3.0
 # Relative difference that rounding explains between a bound and the energy of a schedule.
@@ -53,14 +54,17 @@ class Bounds:
         return self._search_all()
 
     def tighten(self) -> Ending:
-        """Prove a bound that says more of ops whose order the graph leaves open, within a share of
-        the time left.
+        """Prove a bound that says more of ops whose order the graph leaves open, if there is much
+        of a gap, within a share of the time left.
 
         Returns "infeasible", or "proven" when no more can be proven.
         """
-        if self._task.order_kept == "given":
+        value_j = self._task.search.value
+        is_close = value_j is not None and self.best.least_j >= (1 - _OPEN_OPS_GAP) * value_j
+        if is_close or self._task.order_kept == "given":
             return "proven"
         limit = TimeLimit(self._task.deadline).part(_SHARE_FOR_OPEN_OPS).at_most(_OPEN_OPS_S)
+        self._task.begin_phase("bound")
         with suppress(OutOfTime), limit.enforced():
             return self._prove_by_crossing(limit.end, open_ops=True)
         return "proven"

@@ -149,10 +149,8 @@ class AutomaticSearch:
             self._annealers.begin_spare()
             self._improve_greedily()
             self._search_orders()
-        if not self._search.proven:
-            self._task.begin_phase("bound")
-            if self._bounds.tighten() == "infeasible":
-                return "infeasible"
+        if not self._search.proven and self._bounds.tighten() == "infeasible":
+            return "infeasible"
         if self._search.proven:
             return "proven"
         if time.monotonic() >= self._deadline:
