@@ -95,7 +95,7 @@ class Moment:
                 program.row(terms, ">", made.constant - read.constant)
 
     def _reads(self, i: int) -> list[_Share]:
-        """Whether readers of a tensor run before ``t``, without those that may always."""
+        """Whether each reader of a tensor runs before ``t``, without those that certainly do."""
         problem, before = self._shared.problem, self._shared.before
         readers = problem.readers[i]
         if problem.graph.tensors[i].persist == "ram" or any(before[r, self._t] for r in readers):
@@ -148,10 +148,10 @@ class Moment:
         return [(column, 1.0) for column in columns]
 
     def _made(self, i: int) -> _Share:
-        """Whether a tensor is certainly in RAM before ``t``."""
+        """Whether a tensor is in RAM at some time before ``t``."""
         problem = self._shared.problem
         if problem.starts_in_storage[i]:
-            # It is if an op before ``t`` reads it.
+            # It certainly is if an op before ``t`` reads it.
             is_read = any(self._shared.before[self._t, r] for r in problem.readers[i])
             return _CERTAIN if is_read else _NEVER
         k = problem.producer[i]
