@@ -37,7 +37,7 @@ def rename_synced(made: Path, place: Path) -> None:
 
 
 def lacks_room(error: OSError) -> bool:
-    """Whether a full disk is the reason; ``tempfile`` then finds no usable directory."""
+    """Whether an error comes from a full disk; ``tempfile`` then finds no usable directory."""
     return error.errno in _FULL or "No usable temporary directory" in str(error)
 
 

@@ -20,18 +20,21 @@ the graph leaves open which of ``t`` and an op ``k`` is first executed first, ei
   two ops ``t`` whose order is open, one is early at the other, and so is what is early there.
 
 Tensor ``i``, written by ``k`` and read by ``r``, crosses ``t`` if ``early[k] - early[r]`` is 1,
-which is the right side of its row; 1 and 0 stand for columns where the graph decides. Without these
-columns, nothing certainly crosses large ops such as updates of parameters, and parameters that may
-have been updated already count nowhere.
+which is the right side of its row; 1 and 0 stand for columns where the graph decides.
 
 Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound:
 its first executions are in some order, which says what is early; it says what is in RAM at each of
 them, and what is made again. What crosses one op bounds the energy too, without an engine
-(:meth:`CrossingProgram.knapsack_j`). The bound is exact if nothing is recomputed or paged in more
-than once, and if memory between first executions is no tighter than at them, which is true of many
-training steps. The knapsack rows alone are the idea of pebbling bounds from the values that cross a
-cut of the computation. Rows for more ops are added where a solution would not fit
-(:meth:`CrossingProgram.tightest`).
+(:meth:`CrossingProgram.knapsack_j`). The knapsack rows alone are the idea of pebbling bounds from
+the values that cross a cut of the computation. Rows for more ops are added where a solution would
+not fit (:meth:`CrossingProgram.tightest`).
+
+For an order that is kept, the bound is exact if nothing is recomputed or paged in more than once,
+and if memory between first executions is no tighter than at them, which is true of many training
+steps. In any order it may be lower. Without open ops, nothing certainly crosses large ops such as
+updates of parameters, and parameters that may have been updated already count nowhere. With them,
+parts of an op may be early, and nothing is said of small tensors that may cross, nor of those in
+storage that may not have been read yet.
 """
 
 from __future__ import annotations
@@ -52,8 +55,7 @@ from solver.time_limit import check_time
 
 OrderKept: TypeAlias = Literal["any", "given"]
 
-# Costs are scaled so that computing every op once costs this much, and memory so that the budget
-# is this much.
+# Costs are scaled so that computing every op once costs this much.
 _SCALE = 1000.0
 # Smallest violation that counts, relative to the budget.
 _NOTICEABLE = 1e-6

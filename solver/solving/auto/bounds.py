@@ -1,7 +1,7 @@
 """Bounds for all schedules that an automatic search covers.
 
-An engine's proof that a known schedule refutes is a false one: every bound that came from an engine
-is dropped then.
+An engine's proof that a known schedule, or a solution of its own program, refutes is a false one:
+every bound that came from an engine is dropped then.
 """
 
 from __future__ import annotations
