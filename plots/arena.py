@@ -216,7 +216,7 @@ def _name(axes: Axes, rectangles: Sequence[_Rectangle], divisor: float) -> None:
 
 @dataclass(frozen=True)
 class _Band:
-    """Addresses that only rectangles hold that are too thin for a name."""
+    """Addresses that no rectangle holds which has room for a name."""
 
     low: int
     high: int
@@ -229,14 +229,14 @@ class _Band:
 
 
 def _bands(rectangles: Sequence[_Rectangle], thin_bytes: float) -> list[_Band]:
-    """Maximal bands of more than one rectangle, in ascending order."""
+    """Maximal bands of more than one rectangle, in ascending order. Gaps in them are thin, too."""
     thick = sorted((r.low, r.high) for r in rectangles if r.bytes >= thin_bytes)
     thin = sorted((r for r in rectangles if 0 < r.bytes < thin_bytes), key=lambda r: r.low)
     bands: list[_Band] = []
     for r in thin:
         if any(low < r.high and r.low < high for low, high in thick):
             continue
-        if bands and r.low <= bands[-1].high:
+        if bands and r.low < bands[-1].high + thin_bytes:
             last = bands[-1]
             bands[-1] = _Band(last.low, max(last.high, r.high), (*last.held, r))
         else:

@@ -2,17 +2,19 @@
 
     python -m benchmarks.replay accuracy [--write docs/benchmarks/predictions.md]
     python -m benchmarks.replay choices [--write docs/benchmarks/choices.md]
+    python -m benchmarks.replay alignment [--write docs/benchmarks/alignment.md]
     python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
     python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
     python -m benchmarks.replay costs --record RESULTS [--write docs/benchmarks/costs.md]
     python -m benchmarks.replay demos [--write docs/benchmarks/demos.md]
 
 ``accuracy`` compares predicted and measured steps of several networks, batches and budgets,
-``choices`` schedules that were chosen with different costs, and ``methods`` those of several
-methods. All profile immediately before they solve and run. ``overhead`` measures the time that the
-executor itself takes. ``costs`` compares methods of costing on directories of results that
-``profile``, ``solve`` and ``run`` have filled. ``demos`` runs ``make demo`` many times on this
-computer. Each has ``--help``.
+``choices`` schedules that were chosen with different costs, ``alignment`` a schedule with addresses
+on and off the beginnings of cache lines, and ``methods`` schedules of several methods. All profile
+immediately before they solve and run. ``overhead`` measures the time that the executor itself
+takes. ``costs`` compares methods of costing on directories of results that ``profile``, ``solve``
+and ``run`` have filled. ``demos`` runs ``make demo`` many times on this computer. Each has
+``--help``.
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ from benchmarks.machine import package_version, program_version, solver_versions
 from benchmarks.pages import Page
 from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.replay.accuracy import Question, accuracy_page
+from benchmarks.replay.alignment import alignment_page
 from benchmarks.replay.cases import Network
-from benchmarks.replay.choices import Question as ChoicesQuestion
 from benchmarks.replay.choices import choices_page
 from benchmarks.replay.costs import costs_page
 from benchmarks.replay.demos import demos_page
 from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
+from benchmarks.replay.turns import Question as TurnsQuestion
 from devices.description import DeviceDescription, load_description
 from devices.quantities import Slices
 from profiler.run.options import ProfileOptions
@@ -43,7 +46,7 @@ _NETWORKS = (
     "transformer:1",
 )
 
-_CHOICES = ("resnet8:1", "resnet8:8", "dscnn:8", "digits:32", "mobilenet:1", "autoencoder:8")
+_IN_TURNS = ("resnet8:1", "resnet8:8", "dscnn:8", "digits:32", "mobilenet:1", "autoencoder:8")
 
 
 def main() -> None:
@@ -51,7 +54,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = parser.add_subparsers(
-        required=True, metavar="accuracy|choices|methods|overhead|costs|demos"
+        required=True, metavar="accuracy|choices|alignment|methods|overhead|costs|demos"
     )
     parent = command_line()
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
@@ -67,16 +70,19 @@ def main() -> None:
     accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
     accuracy.set_defaults(measure=_accuracy)
     choices = kinds.add_parser("choices", parents=[parent], allow_abbrev=False)
-    choices.add_argument("--network", nargs="+", default=_CHOICES, metavar="MODEL:BATCH")
-    choices.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
-    choices.add_argument("--rounds", type=int, default=9, help="rounds of all schedules (9)")
     choices.set_defaults(measure=_choices)
+    alignment = kinds.add_parser("alignment", parents=[parent], allow_abbrev=False)
+    alignment.set_defaults(measure=_alignment)
+    for in_turns in (choices, alignment):
+        in_turns.add_argument("--network", nargs="+", default=_IN_TURNS, metavar="MODEL:BATCH")
+        in_turns.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
+        in_turns.add_argument("--rounds", type=int, default=9, help="rounds of all schedules (9)")
     methods = kinds.add_parser("methods", parents=[parent], allow_abbrev=False)
     methods.add_argument("--model", default="resnet8")
     methods.add_argument("--batch", type=int, default=8)
     methods.add_argument("--share", type=float, default=0.4)
     methods.set_defaults(measure=_methods)
-    for solving in (accuracy, choices, methods):
+    for solving in (accuracy, choices, alignment, methods):
         solving.add_argument("--blocks", type=int, default=5, help="blocks of a profile")
         solving.add_argument(
             "--storage-budget-mib",
@@ -114,9 +120,18 @@ def _accuracy(arguments: argparse.Namespace) -> Page:
 
 
 def _choices(arguments: argparse.Namespace) -> Page:
-    description = load_description(arguments.device)
-    question = ChoicesQuestion(
-        description,
+    question = _in_turns(arguments)
+    return choices_page(question, _versions(question.description), _report)
+
+
+def _alignment(arguments: argparse.Namespace) -> Page:
+    question = _in_turns(arguments)
+    return alignment_page(question, _versions(question.description), _report)
+
+
+def _in_turns(arguments: argparse.Namespace) -> TurnsQuestion:
+    return TurnsQuestion(
+        load_description(arguments.device),
         [_network(word, None) for word in arguments.network],
         arguments.share,
         arguments.steps,
@@ -124,7 +139,6 @@ def _choices(arguments: argparse.Namespace) -> Page:
         _profiling(arguments),
         arguments.time_limit,
     )
-    return choices_page(question, _versions(description), _report)
 
 
 def _profiling(arguments: argparse.Namespace) -> ProfileOptions:

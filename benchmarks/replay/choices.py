@@ -10,16 +10,14 @@ from pathlib import Path
 
 from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profiled, solved
-from benchmarks.replay.turns import Runs, Scheduled, run_in_turns
-from devices.description import DeviceDescription
+from benchmarks.replay.turns import Question, Runs, Scheduled, ratio, run_in_turns
 from devices.documents.readable import si, size
 from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile
 from networks.models import profiled_network
-from profiler.run.options import ProfileOptions
-from profiler.statistics import median_interval
 from replay.costs.context import without_step_costs
-from replay.costs.tune import Request, tune
+from replay.costs.request import Request
+from replay.costs.tune import tune
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.schedule import Budget, Schedule
@@ -62,19 +60,6 @@ from what the first searches have found with all kinds.
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to run: every network under every share of its peak."""
-
-    description: DeviceDescription
-    networks: Sequence[Network]
-    shares: Sequence[float]
-    steps: int
-    rounds: int
-    profiling: ProfileOptions
-    limit_s: float
-
-
-@dataclass(frozen=True)
 class Row:
     """The schedules of a case by kind of costs, each with the figure of every round.
 
@@ -106,8 +91,8 @@ class Row:
             str(self.network),
             f"{self.share:.0%}",
             *(si(statistics.median(self.by_costs[name]), self.unit) for name in _COSTS),
-            _ratio(self.over_best),
-            _ratio(self.noise),
+            ratio(self.over_best),
+            ratio(self.noise),
             f"{self.alone:.3f}",
         )
 
@@ -274,10 +259,3 @@ def _figures(runs: Runs) -> tuple[list[list[float]], str]:
 
 def _median(values: Iterator[float | None]) -> float:
     return statistics.median(value for value in values if value is not None)
-
-
-def _ratio(ratios: Sequence[float]) -> str:
-    if set(ratios) == {1.0}:
-        return "1"
-    interval = median_interval(ratios)
-    return f"{interval.median:.3f} ({interval.low:.3f} to {interval.high:.3f})"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.replay.cases import Progress
+from benchmarks.replay.cases import Network, Progress
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from networks.data import generated_batches
 from networks.training.initial import initial_values
 from networks.training.step import TrainingStep
+from profiler.run.options import ProfileOptions
+from profiler.statistics import median_interval
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.measured import ReplayRecord
 from replay.running.opening import open_replay
@@ -20,6 +22,19 @@ from solver.problem.schedule import Schedule
 
 _SEED = 0
 _BATCHES = 8
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to run: every network under every share of its peak."""
+
+    description: DeviceDescription
+    networks: Sequence[Network]
+    shares: Sequence[float]
+    steps: int
+    rounds: int
+    profiling: ProfileOptions
+    limit_s: float
 
 
 @dataclass(frozen=True)
@@ -84,3 +99,11 @@ def run_in_turns(
             for number in numbers if turn % 2 == 0 else reversed(numbers):
                 timed[number].append(run(number, watched=False))
         return Runs(watched, timed, reference, session.energy_source or "not measured")
+
+
+def ratio(ratios: Sequence[float]) -> str:
+    """The median of the ratios of all rounds, with its 95 % interval."""
+    if set(ratios) == {1.0}:
+        return "1"
+    interval = median_interval(ratios)
+    return f"{interval.median:.3f} ({interval.low:.3f} to {interval.high:.3f})"

@@ -1,7 +1,8 @@
 """Dynamic storage allocation: offsets in one arena for shapes that are fixed in time.
 
 Every offset from first fit is a sum of sizes, so offsets are multiples of the greatest common
-divisor of the sizes. No further alignment is imposed.
+divisor of the sizes. :mod:`solver.addresses.alignment` places them at the beginnings of cache lines
+afterwards.
 """
 
 from __future__ import annotations

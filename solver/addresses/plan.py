@@ -28,7 +28,7 @@ _FIRST_S = 0.5
 _LEAST_S = 0.2
 # Pairs of blocks that overlap in time: with more, first fit in the order of time is tried before
 # anything else; with more, CP-SAT is not tried, since it takes minutes to begin.
-_MANY_PAIRS, _MOST_PAIRS_EXACT = 10_000_000, 5_000_000
+MANY_PAIRS, _MOST_PAIRS_EXACT = 10_000_000, 5_000_000
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def plan_addresses(
         return AddressPlan((), (), 0, 0)
     shapes = spans_of(blocks)
     pairs = count_pairs(shapes)
-    if pairs > _MANY_PAIRS:
+    if pairs > MANY_PAIRS:
         plan = _plan_at_once(blocks, shapes)
         if plan.arena_bytes <= max(arena_limit_bytes, plan.bound_bytes):
             return plan

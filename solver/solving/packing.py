@@ -8,6 +8,7 @@ from contextlib import suppress
 from math import inf
 
 from devices.errors import BuildFailed
+from solver.addresses.alignment import aligned
 from solver.addresses.eviction import evict_into_arena
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
@@ -47,6 +48,8 @@ def pack(
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
+    Addresses are at the beginnings of cache lines, where the budget has room for that.
+
     If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which was made
     for less RAM, and ``earlier`` ones of the same search; ``actions`` are changed a little, or
     annealed under a smaller budget. Of the spare schedule and of annealed ones, transfers run
@@ -80,11 +83,11 @@ def pack(
             packed = _pack_without_search(problem, actions, packed, last)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
-    try:
+    with suppress(KeyboardInterrupt):
         with limit.enforced():
-            return _overlap_if_sooner(problem, packed, limit)
-    except KeyboardInterrupt:
-        return packed
+            packed = _overlap_if_sooner(problem, packed, limit)
+        packed = _aligned(problem, packed, limit)
+    return packed
 
 
 def _with_less(problem: Problem, ram_bytes: int) -> Problem:
@@ -154,13 +157,12 @@ def _pack_without_search(
             energy_j = replay(graph, actions, budget.covers).energy_j
             if energy_j >= best_j:
                 continue
-            actions = with_addresses(actions, plan)
-            verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
             note = (
                 f"no addresses within the budget were found for a schedule of {wanted_j:.6g} J or"
                 f" similar ones; {what} packs and takes {energy_j - wanted_j:.4g} J more"
             )
-            best, best_j, packing_bytes = Packed(actions, plan, (note,)), energy_j, ram_bytes
+            best = _addressed(problem, actions, plan, (note,))
+            best_j, packing_bytes = energy_j, ram_bytes
     except KeyboardInterrupt:
         if best is packed:
             raise
@@ -212,6 +214,21 @@ def _overlap_if_sooner(problem: Problem, packed: Packed, limit: TimeLimit) -> Pa
     plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
     if plan.arena_bytes > budget.ram_bytes:
         return packed
+    return _addressed(problem, actions, plan, packed.notes)
+
+
+def _aligned(problem: Problem, packed: Packed, limit: TimeLimit) -> Packed:
+    """The same schedule with addresses at the beginnings of cache lines, if they fit."""
+    plan = aligned(packed.plan, problem.budget.ram_bytes, limit)
+    return _addressed(problem, packed.actions, plan, packed.notes)
+
+
+def _addressed(
+    problem: Problem, actions: tuple[Action, ...], plan: AddressPlan, notes: tuple[str, ...]
+) -> Packed:
+    """A schedule with the addresses of its plan, which are verified."""
     actions = with_addresses(actions, plan)
-    verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
-    return Packed(actions, plan, packed.notes)
+    verify_addresses(
+        problem.graph, actions, plan.resident_address, plan.arena_bytes, problem.budget.covers
+    )
+    return Packed(actions, plan, notes)

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.replay import choices
 from benchmarks.replay.cases import Network, Problem, Profiled
-from benchmarks.replay.choices import Question, Row, choices_page
-from benchmarks.replay.turns import Scheduled
+from benchmarks.replay.choices import Row, choices_page
+from benchmarks.replay.turns import Question, Scheduled
 from devices.description import load_description
 from devices.errors import NoScheduleFound
 from profiler.run.options import ProfileOptions

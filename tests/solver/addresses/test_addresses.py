@@ -376,7 +376,7 @@ def test_bound_that_is_found_at_once_is_accepted_though_it_is_not_the_best(
     )
     searched, _ = _planned(problem, keep_everything(problem))
     assert searched.bound_bytes == searched.arena_bytes == 8
-    monkeypatch.setattr(plan_module, "_MANY_PAIRS", -1)
+    monkeypatch.setattr(plan_module, "MANY_PAIRS", -1)
     quick = schedule_by_baseline(problem, Budget(ram_bytes=9), "keep-everything", 20.0)
     assert (quick.arena_bound_bytes, quick.arena_bytes) == (6, 9)
     assert not list(wrong_figures(problem, quick))
