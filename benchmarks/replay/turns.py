@@ -84,10 +84,11 @@ def run_in_turns(
         matmul=None if origin is None else origin.matmul,
     )
     with opened as session:
+        longest_s = max(each.schedule.time_s or 0.0 for each in subjects)
 
         def run(plan: int, *, watched: bool) -> ReplayRecord:
             return session.run(
-                plan, initial, batches, steps=steps, watched=watched, expected_step_s=1.0
+                plan, initial, batches, steps=steps, watched=watched, expected_step_s=longest_s
             )
 
         numbers = range(len(subjects))
