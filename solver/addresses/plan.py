@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
+from typing import NamedTuple
 
 from solver.addresses.exact import pack_exactly
 from solver.addresses.online import first_fit_in_time
@@ -68,6 +69,13 @@ class AddressPlan:
         return found
 
 
+class Addressed(NamedTuple):
+    """A valid schedule, and addresses for everything that it has in RAM."""
+
+    actions: tuple[Action, ...]
+    plan: AddressPlan
+
+
 def plan_addresses(
     graph: CostedGraph,
     actions: Sequence[Action],
@@ -118,6 +126,20 @@ def plan_addresses(
     except OutOfTime:  # before the first offsets
         return _plan_at_once(blocks, shapes)
     return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
+
+
+def plan_of(
+    graph: CostedGraph, actions: Sequence[Action], covers: Coverage, offsets: Sequence[int]
+) -> AddressPlan:
+    """The plan with these offsets, one for each block, in the order in which the blocks begin.
+
+    Its bound on the arena is the most bytes at any time.
+    """
+    blocks = blocks_of(graph, actions, covers)
+    ends = (offset + block.bytes for offset, block in zip(offsets, blocks, strict=True))
+    return AddressPlan(
+        blocks, tuple(offsets), max(ends, default=0), max(load_of(spans_of(blocks)), default=0)
+    )
 
 
 def _plan_at_once(

@@ -12,7 +12,13 @@ from typing import TypeAlias
 
 from solver.addresses.changes import changes
 from solver.addresses.eviction import evict_into_arena
-from solver.addresses.plan import A_MOMENT, AddressPlan, plan_addresses, with_addresses
+from solver.addresses.plan import (
+    A_MOMENT,
+    Addressed,
+    AddressPlan,
+    plan_addresses,
+    with_addresses,
+)
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
@@ -63,7 +69,7 @@ def fit_into_arena(
     deadline: float,
     tolerance_j: float,
     limit: TimeLimit = TimeLimit(),  # noqa: B008 - immutable
-    spare: tuple[Action, ...] | None = None,
+    spare: Addressed | None = None,
     earlier: Iterable[tuple[Action, ...]] = (),
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify that with both referees.
@@ -81,7 +87,7 @@ def fit_into_arena(
         deadline: End of the search, on ``time.monotonic``. It may pass while no schedule packs.
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
         limit: End of the search even if no schedule packs.
-        spare: A schedule that was made for less RAM, valid but for the deadline.
+        spare: A schedule that is valid but for the deadline, with addresses for one like it.
         earlier: Schedules that the same search has found, valid but for the deadline; gone through
             once, while time is left.
 
@@ -151,19 +157,19 @@ class _Fitting:
     def extra_j(self) -> float:
         return self._best.energy_j - self._first.energy_j
 
-    def take(self, spare: tuple[Action, ...], limit: TimeLimit) -> None:
-        """Try a schedule made for less RAM, if need be with tensors paged out of the way."""
-        problem = self._problem
-        peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
+    def take(self, spare: Addressed, limit: TimeLimit) -> None:
+        """Try a schedule with addresses, if need be with tensors paged out of the way."""
+        problem, actions = self._problem, spare.actions
+        peak_bytes = replay(problem.graph, actions, problem.budget.covers).peak_bytes
         how = f"another one, which fits {peak_bytes} bytes as a sum,"
-        if _is_late(problem, spare):
+        if _is_late(problem, actions):
             return
-        found = self._try(spare, how, limit.end, work=2 * A_MOMENT)
+        found = self._try(actions, how, limit.end, spare.plan, work=2 * A_MOMENT)
         self._offer(found)
         if self._fits(found):
             self._packing_bytes = peak_bytes
         else:
-            self._evict(spare, f"{how} and {_EVICTED}", 0.0, limit)
+            self._evict(actions, f"{how} and {_EVICTED}", 0.0, limit)
 
     def fall_back(self, earlier: Iterable[tuple[Action, ...]], limit: TimeLimit) -> None:
         """Try what a search had found before, best first, until one packs."""

@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import inf
@@ -31,8 +31,8 @@ _FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
 # Penalty for exceeding the budget, in temperatures, that the weights aim at; it falls to 0 over the
 # last quarter of a round.
 _LEEWAY = 10.0
-# Factor of the RAM in each round, and limits of the factor after a schedule that does not pack.
-_MORE_RAM, _LESS_RAM, _LEAST_CHANGE = 1.003, 0.993, 0.985
+# Shares of the RAM for which rounds are in turn, if schedules must get addresses.
+_PACKING_SHARES = (1.0, 0.98, 0.96)
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ class Annealer:
     to change their order. ``transfer_share`` is the share of the transfers' time that counts
     against the deadline.
 
-    ``arena_share`` tells the arena that it finds for a schedule as a share of the RAM; then, only
-    schedules are found whose arena is at most the RAM. It is called in the thread. As few schedules
-    that need all of the RAM as a sum get addresses in it, annealing is for less: for ``ram_share``
-    of it first, then for less after each schedule whose arena is too large, and for a little more
-    in each round.
+    With ``packs``, only schedules are found that get addresses in the RAM by first fit in a few
+    orders; :meth:`addresses` tells them. Few schedules that need all of the RAM as a sum do, so
+    that rounds are for all of it and for less in turn.
 
     The constructor raises :class:`~devices.errors.BuildFailed`.
     """
@@ -93,14 +91,10 @@ class Annealer:
         free_order: bool,
         transfer_share: float = 1.0,
         seed: int = 1,
-        arena_share: Callable[[Sequence[Action]], float] | None = None,
-        ram_share: float = 1.0,
+        packs: bool = False,
     ) -> None:
-        self._arena_share, self._ram_share = arena_share, ram_share
-        self._ram_bytes = problem.budget.ram_bytes
-        # Seconds of annealing and of packing; the least cost in this round of what does not pack.
-        self._annealing_s = self._packing_s = 0.0
-        self._unpacked_cost = inf
+        self._ram_bytes = float(problem.budget.ram_bytes)
+        self._shares = itertools.cycle(_PACKING_SHARES if packs else (1.0,))
         self._library = library()
         self._events = Events(problem, objective, transfer_share)
         op_count = len(problem.graph.ops)
@@ -117,9 +111,13 @@ class Annealer:
         ]
         if not all(self._handles):
             raise MemoryError("not enough memory for annealing")
+        if packs:
+            for handle in self._handles:
+                self._library.sequence_pack(handle, self._ram_bytes)
         self._chance = random.Random(seed)  # noqa: S311
         self._offered: list[EventArray] = []
         self._best: EventArray | None = None
+        self._best_addresses: tuple[int, ...] = ()
         self._best_cost = inf
         self._is_news = False
         self._replaced = Replaced[EventArray]()
@@ -145,6 +143,13 @@ class Annealer:
             news, self._is_news = self._is_news, False
             best = self._best
         return self._events.actions(best.tolist()) if news and best is not None else None
+
+    def found_with_addresses(self) -> tuple[tuple[Action, ...], tuple[int, ...]] | None:
+        """The best schedule so far and the addresses of its blocks, in the order in which they
+        begin; None if there is none."""
+        with self._lock:
+            best, addresses = self._best, self._best_addresses
+        return None if best is None else (self._events.actions(best.tolist()), addresses)
 
     def earlier(self) -> Iterator[tuple[Action, ...]]:
         """Some schedules that the best one has replaced, latest first, put together one by one."""
@@ -203,10 +208,7 @@ class Annealer:
             start = self._events.without(start, self._chance.choice(saved))
             barred = self._events.not_saved(start)
         handle = self._handles[kind.free_order and self._free_order]
-        if self._arena_share is not None:
-            self._ram_share = min(1.0, _MORE_RAM * self._ram_share)
-            self._library.sequence_limit_ram(handle, self._ram_share * self._ram_bytes)
-            self._unpacked_cost = inf
+        self._library.sequence_limit_ram(handle, next(self._shares) * self._ram_bytes)
         fits = self._library.sequence_restart(
             handle, _pointer(start), len(start), None if barred is None else _pointer(barred)
         )
@@ -220,39 +222,25 @@ class Annealer:
             if self._stopped.is_set() or (self._offered and number):
                 break
             leeway = _LEEWAY * min(1.0, 4 * (1 - (number + 1) / slices))
-            began = time.monotonic()
             self._library.sequence_anneal(
                 handle, hot * cooling**number, hot * cooling ** (number + 1), leeway, slice_s
             )
-            self._annealing_s += time.monotonic() - began
-            if self._packing_s <= self._annealing_s or number + 1 == slices:
-                self._take(handle)
+            self._take(handle)
 
     def _take(self, handle: int) -> None:
         cost = ctypes.c_double()
         events = np.empty(self._events.capacity, np.int32)
         length = self._library.sequence_best(handle, _pointer(events), ctypes.byref(cost))
-        least = min(self._best_cost, self._unpacked_cost)
-        if not length or cost.value >= least * (1 - 1e-12):
+        if not length or cost.value >= self._best_cost * (1 - 1e-12):
             return
-        if not self._packs(events[:length]):
-            self._unpacked_cost = cost.value
-            return
+        addresses = np.empty(self._library.sequence_best_addresses(handle, None), np.float64)
+        self._library.sequence_best_addresses(handle, addresses.ctypes.data)
         with self._lock:
             if self._best is not None:
                 self._replaced.append(self._best)
             self._best, self._best_cost = events[:length].copy(), cost.value
+            self._best_addresses = tuple(map(int, addresses))
             self._is_news = True
-
-    def _packs(self, events: EventArray) -> bool:
-        if self._arena_share is None:
-            return True
-        began = time.monotonic()
-        share = self._arena_share(self._events.actions(events.tolist()))
-        self._packing_s += time.monotonic() - began
-        if share > 1:
-            self._ram_share *= max(_LEAST_CHANGE, min(_LESS_RAM, 1 / share))
-        return share <= 1
 
 
 def _pointer(array: EventArray | npt.NDArray[np.uint8]) -> ctypes.c_void_p:

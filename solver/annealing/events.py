@@ -66,6 +66,11 @@ class Events:
                 tensors, problem.starts_in_storage, problem.must_page_out, strict=True
             )
         ]
+        places = [
+            -1 if read is None else problem.tensor_index[read]
+            for op in ops
+            for read in map(op.in_place.get, op.writes)
+        ]
         must = [
             t.page_out for t, needed in zip(tensors, problem.must_page_out, strict=True) if needed
         ]
@@ -89,6 +94,10 @@ class Events:
             "save_seconds": self._doubles(map(self._transfer_s, saved)),
             "compute_of": self._integers(problem.producer),
             "page_in_of": self._integers(self._page_in.get(i, -1) for i in self._tensors),
+            "workspace_bytes": self._doubles(
+                [*(op.workspace_bytes for op in ops), *(0 for _ in self._pageable), 0, 0]
+            ),
+            "place_of": self._integers([*places, *(-1 for _ in [*self._pageable, *begin])]),
         }
         deadline_s = math.inf if problem.latest_s is None else problem.latest_s
         return ProblemData(

@@ -22,6 +22,7 @@ class ProblemData(ctypes.Structure):
                 *("read_start", "reads", "write_start", "writes", "consume_start", "consumes"),
                 *("cost", "seconds", "extra_bytes", "repeatable", "in_storage"),
                 *("bytes", "save_cost", "save_seconds", "compute_of", "page_in_of"),
+                *("workspace_bytes", "place_of"),
             )
         ),
         ("ram_bytes", ctypes.c_double),
@@ -54,6 +55,10 @@ def library() -> ctypes.CDLL:
     ]
     loaded.sequence_limit_ram.restype = None
     loaded.sequence_limit_ram.argtypes = [ctypes.c_void_p, ctypes.c_double]
+    loaded.sequence_pack.restype = None
+    loaded.sequence_pack.argtypes = [ctypes.c_void_p, ctypes.c_double]
+    loaded.sequence_best_addresses.restype = ctypes.c_int32
+    loaded.sequence_best_addresses.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     loaded.sequence_anneal.restype = None
     loaded.sequence_anneal.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 4]
     loaded.sequence_best.restype = ctypes.c_int32

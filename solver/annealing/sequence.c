@@ -22,6 +22,8 @@ typedef struct {
     const uint8_t *in_storage; /* of each tensor: whether storage has a copy from the beginning */
     const double *bytes, *save_cost, *save_seconds; /* of each tensor */
     const int32_t *compute_of, *page_in_of;         /* event that writes each tensor, -1: none */
+    const double *workspace_bytes;                  /* of each event */
+    const int32_t *place_of; /* of each write: the tensor in whose place it is, -1: none */
     double ram_bytes, deadline_s;
     double base_cost, base_seconds; /* of unavoidable page-outs */
 } Problem;
@@ -34,6 +36,12 @@ typedef struct {
 typedef struct {
     int32_t kind, node, event, position;
 } Change;
+
+/* What takes bytes of the arena from one position to another, both included. */
+typedef struct {
+    int32_t from, to;
+    double bytes, low;
+} Block;
 
 typedef struct {
     Problem problem;
@@ -53,6 +61,14 @@ typedef struct {
     int32_t *best, best_length;
     double best_cost;
     const uint8_t *barred; /* of each tensor: 1 if moves may not page it in; NULL: they may */
+    double arena_bytes;    /* in which the best sequence must have addresses; 0: it needs none */
+    double packing_s;      /* of one call of sequence_anneal */
+    Block *blocks;
+    int32_t block_count, block_capacity;
+    int32_t *order, *placed; /* numbers of blocks */
+    int32_t *block_of;       /* of each tensor that was written */
+    double *best_lows;
+    int32_t best_block_count;
 } Search;
 
 /* --- random numbers ----------------------------------------------------------------------- */
@@ -645,7 +661,172 @@ static int is_feasible(const Search *s) {
     return s->excess <= 0 && s->seconds <= s->problem.deadline_s;
 }
 
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* --- addresses ---------------------------------------------------------------------------- */
+
+/* Orders to begin with, and changes of each that are tried, in pairs of blocks at most. */
+enum { ORDERS = 3, MOST_CHANGES = 80, MOST_PAIRS = 800000 };
+
+static void *resized(void *items, size_t bytes) {
+    void *found = realloc(items, bytes);
+    if (!found) {
+        abort();
+    }
+    return found;
+}
+
+static void add_block(Search *s, int32_t from, int32_t to, double bytes) {
+    if (s->block_count == s->block_capacity) {
+        size_t room = 2 * (size_t)s->block_capacity + 64;
+        s->blocks = resized(s->blocks, room * sizeof *s->blocks);
+        s->order = resized(s->order, room * sizeof *s->order);
+        s->placed = resized(s->placed, room * sizeof *s->placed);
+        s->best_lows = resized(s->best_lows, room * sizeof *s->best_lows);
+        s->block_capacity = (int32_t)room;
+    }
+    s->blocks[s->block_count++] = (Block){from, to, bytes, 0};
+}
+
+/* Position of the last use of the value of a tensor that is written at a position. */
+static int32_t used_until(const Search *s, int32_t tensor, int32_t position) {
+    const List *list = &s->of_tensor[tensor];
+    int32_t to = position;
+    for (int32_t i = rank(s, list, position) + 1; i < list->count; i++) {
+        int32_t node = list->nodes[i], event = s->event[node];
+        if (makes(&s->problem, event, tensor)) {
+            break;
+        }
+        to = s->position[node];
+        if (consumes(&s->problem, event, tensor)) {
+            break;
+        }
+    }
+    return to;
+}
+
+/* List the blocks in the order in which they begin, those of one event as it writes them, its
+ * workspace last. A tensor in place of another one is in that one's block. */
+static void list_blocks(Search *s) {
+    const Problem *p = &s->problem;
+    s->block_count = 0;
+    for (int32_t at = 0; at < s->length; at++) {
+        int32_t event = s->event[s->sequence[at]];
+        for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
+            int32_t tensor = p->writes[i], before = p->place_of[i];
+            if (p->bytes[tensor] <= 0) {
+                continue;
+            }
+            int32_t to = used_until(s, tensor, at);
+            if (before >= 0 && p->bytes[before] > 0) {
+                Block *block = &s->blocks[s->block_of[before]];
+                block->to = to;
+                block->bytes = fmax(block->bytes, p->bytes[tensor]);
+                s->block_of[tensor] = s->block_of[before];
+            } else {
+                s->block_of[tensor] = s->block_count;
+                add_block(s, at, to, p->bytes[tensor]);
+            }
+        }
+        if (p->workspace_bytes[event] > 0) {
+            add_block(s, at, at, p->workspace_bytes[event]);
+        }
+    }
+}
+
+static double rank_of(const Block *block, int by) {
+    double life = block->to - block->from + 1;
+    return by == 0 ? block->bytes : by == 1 ? life : life * block->bytes;
+}
+
+/* Order the blocks by size, by lifetime, or by their product, largest first. */
+static void order_blocks(Search *s, int by) {
+    for (int32_t i = 0; i < s->block_count; i++) {
+        double own = rank_of(&s->blocks[i], by);
+        int32_t at = i;
+        for (; at > 0 && rank_of(&s->blocks[s->order[at - 1]], by) < own; at--) {
+            s->order[at] = s->order[at - 1];
+        }
+        s->order[at] = i;
+    }
+}
+
+/* Place the blocks in order, each as low as it fits. Return how many could be placed. */
+static int32_t place_blocks(Search *s) {
+    for (int32_t i = 0; i < s->block_count; i++) {
+        Block *block = &s->blocks[s->order[i]];
+        block->low = 0;
+        for (int32_t k = 0; k < i; k++) {
+            const Block *other = &s->blocks[s->placed[k]];
+            if (other->from > block->to || block->from > other->to) {
+                continue;
+            }
+            if (other->low >= block->low + block->bytes) {
+                break;
+            }
+            block->low = fmax(block->low, other->low + other->bytes);
+        }
+        if (block->low + block->bytes > s->arena_bytes) {
+            return i;
+        }
+        int32_t at = i;
+        for (; at > 0 && s->blocks[s->placed[at - 1]].low > block->low; at--) {
+            s->placed[at] = s->placed[at - 1];
+        }
+        s->placed[at] = s->order[i];
+    }
+    return s->block_count;
+}
+
+/* Whether addresses in the arena were found. A block that does not fit moves forward at random. */
+static int has_addresses(Search *s) {
+    list_blocks(s);
+    int64_t pairs = (int64_t)s->block_count * s->block_count;
+    for (int by = 0; by < ORDERS; by++) {
+        order_blocks(s, by);
+        for (int64_t change = 0; change <= MOST_CHANGES && change * pairs <= MOST_PAIRS; change++) {
+            int32_t placed = place_blocks(s);
+            if (placed == s->block_count) {
+                return 1;
+            }
+            if (placed == 0) {
+                return 0;
+            }
+            int32_t to = below(s, placed), block = s->order[placed];
+            memmove(s->order + to + 1, s->order + to, sizeof *s->order * (size_t)(placed - to));
+            s->order[to] = block;
+        }
+    }
+    return 0;
+}
+
+/* Whether the sequence is within the budget and the deadline, with addresses if it needs some. At
+ * most half of the time since `began` goes into looking for these: a sequence may be passed over. */
+static int is_acceptable(Search *s, double began) {
+    if (!is_feasible(s)) {
+        return 0;
+    }
+    if (s->arena_bytes <= 0) {
+        return 1;
+    }
+    double start = now_s();
+    if (s->packing_s > 0.5 * (start - began)) {
+        return 0;
+    }
+    int is_packed = has_addresses(s);
+    s->packing_s += now_s() - start;
+    return is_packed;
+}
+
 static void keep_best(Search *s) {
+    s->best_block_count = s->arena_bytes > 0 ? s->block_count : 0;
+    for (int32_t i = 0; i < s->best_block_count; i++) {
+        s->best_lows[i] = s->blocks[i].low;
+    }
     s->best_cost = s->cost;
     s->best_length = s->length;
     for (int32_t i = 0; i < s->length; i++) {
@@ -653,17 +834,12 @@ static void keep_best(Search *s) {
     }
 }
 
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Anneal from one temperature to another in a given time. The weights adapt so that the penalty for
  * exceeding the budget or the deadline is about `leeway` temperatures. With less leeway the search
  * freezes at the border of what fits; with more it drifts away from it. */
 void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
     double began = now_s(), temperature = from, value = penalised_cost(s);
+    s->packing_s = 0;
     for (int64_t moves = 0;; moves++) {
         if ((moves & 255) == 0) {
             double elapsed = (now_s() - began) / duration_s;
@@ -693,7 +869,7 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
             continue;
         }
         value = after;
-        if (s->cost < s->best_cost - 1e-9 && is_feasible(s)) {
+        if (s->cost < s->best_cost - 1e-9 && is_acceptable(s, began)) {
             keep_best(s);
         }
     }
@@ -741,7 +917,8 @@ int32_t sequence_restart(Search *s, const int32_t *events, int32_t length, const
     if (s->broken || length > s->length) {
         return 0;
     }
-    if (s->cost < s->best_cost && is_feasible(s)) {
+    s->packing_s = 0;
+    if (s->cost < s->best_cost && is_acceptable(s, now_s())) {
         keep_best(s);
     }
     return 1;
@@ -764,6 +941,11 @@ void sequence_close(Search *s) {
     free(s->slots);
     free(s->changes);
     free(s->best);
+    free(s->blocks);
+    free(s->order);
+    free(s->placed);
+    free(s->block_of);
+    free(s->best_lows);
     free(s);
 }
 
@@ -786,21 +968,34 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
     s->best = malloc(room * sizeof *s->best);
     s->slots = malloc(2 * room * sizeof *s->slots);
     s->of_tensor = calloc((size_t)problem->tensor_count + 1, sizeof *s->of_tensor);
+    s->block_of = calloc((size_t)problem->tensor_count + 1, sizeof *s->block_of);
     s->first = calloc((size_t)problem->op_count + 1, sizeof *s->first);
     s->occurrences = calloc((size_t)problem->event_count, sizeof *s->occurrences);
     if (!s->sequence || !s->event || !s->position || !s->spare || !s->best || !s->slots ||
-        !s->of_tensor || !s->first || !s->occurrences) {
+        !s->of_tensor || !s->block_of || !s->first || !s->occurrences) {
         sequence_close(s);
         return NULL;
     }
     return s;
 }
 
-/* Limit the RAM from the next restart on, and forget the best sequence. */
+/* Limit the RAM from the next restart on. */
 void sequence_limit_ram(Search *s, double ram_bytes) {
     s->problem.ram_bytes = ram_bytes;
-    s->best_cost = INFINITY;
-    s->best_length = 0;
+}
+
+/* From now on, the best sequence needs addresses in an arena of so many bytes. */
+void sequence_pack(Search *s, double arena_bytes) {
+    s->arena_bytes = arena_bytes;
+}
+
+/* Copy the addresses of the blocks of the best sequence, in the order in which they begin; return
+ * how many there are. */
+int32_t sequence_best_addresses(const Search *s, double *addresses) {
+    if (addresses && s->best_block_count) {
+        memcpy(addresses, s->best_lows, sizeof *addresses * (size_t)s->best_block_count);
+    }
+    return s->best_block_count;
 }
 
 /* The best sequence so far within the budget and the deadline: return its length (0: none) and

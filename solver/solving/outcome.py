@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
+from solver.addresses.plan import Addressed
 from solver.problem.claims import Claim, Claims
 from solver.problem.schedule import Action, Budget, Certificate, EndedBy
 from solver.search.search import Ending
@@ -23,8 +24,8 @@ class Outcome:
     ``certificate`` says what became of a second proof. ``chosen`` lists the methods used and why;
     ``engine`` and ``version`` name the program used (empty if only starting schedules were tried);
     ``notes`` are copied into the schedule. For when the best schedule gets no addresses, ``spare``
-    is one for less RAM, and ``earlier`` returns some that were found before, each put together when
-    it is due.
+    is one with addresses, and ``earlier`` returns some that were found before, each put together
+    when it is due.
     """
 
     ending: Ending
@@ -40,7 +41,7 @@ class Outcome:
     certificate: Certificate | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    spare: tuple[Action, ...] | None = None
+    spare: Addressed | None = None
     earlier: Callable[[], Iterable[tuple[Action, ...]]] = tuple
 
     @property

@@ -10,7 +10,7 @@ from math import inf
 from devices.errors import BuildFailed
 from solver.addresses.alignment import aligned
 from solver.addresses.eviction import evict_into_arena
-from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
+from solver.addresses.plan import Addressed, AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.annealing import anneal
 from solver.constructed import page_everything
@@ -43,15 +43,15 @@ def pack(
     actions: tuple[Action, ...],
     options: SolverOptions,
     limit: TimeLimit,
-    spare: tuple[Action, ...] | None = None,
+    spare: Addressed | None = None,
     earlier: Iterable[tuple[Action, ...]] = (),
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
     Addresses are at the beginnings of cache lines, where the budget has room for that.
 
-    If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which was made
-    for less RAM, and ``earlier`` ones of the same search; ``actions`` are changed a little, or
+    If ``actions`` do not pack into the budget, the ``spare`` schedule is tried, which has
+    addresses, and ``earlier`` ones of the same search; ``actions`` are changed a little, or
     annealed under a smaller budget. Of the spare schedule and of annealed ones, transfers run
     beside ops where they miss the deadline otherwise. Hard cases take a second beyond ``limit``,
     since a schedule without addresses cannot be used. Ctrl-C ends the search with what packs.
@@ -71,8 +71,9 @@ def pack(
 
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
     if spare is not None:
-        peak_bytes = replay(problem.graph, spare, problem.budget.covers).peak_bytes
-        spare = meet_deadline(_with_less(problem, peak_bytes), spare)
+        peak_bytes = replay(problem.graph, spare.actions, problem.budget.covers).peak_bytes
+        timely = meet_deadline(_with_less(problem, peak_bytes), spare.actions)
+        spare = Addressed(timely, spare.plan)
     packed = fit_into_arena(
         problem, actions, solve_again, deadline, tolerance_j, fitting, spare, earlier
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from math import inf
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from devices.errors import BuildFailed
 from devices.published import load_published
 from networks.models import build_model
+from solver.addresses.plan import plan_of, with_addresses
 from solver.annealing import Annealer
 from solver.annealing import library as annealing_library
 from solver.annealing.events import Events
@@ -24,12 +25,13 @@ from solver.problem.graph import CostedGraph, PageCost, Tensor
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageOut
+from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 from solver.search.search import Search
 from solver.solving.auto.annealers import Annealers
 from solver.solving.auto.task import Task
 from solver.solving.solving import solve_graph
-from tests.support.graphs.graph_examples import graph, op, tensor, tight, training_chain, unlucky
+from tests.support.graphs.graph_examples import graph, op, tensor, training_chain, unlucky
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
 
 _LONG_ENOUGH_S = 600.0
@@ -198,36 +200,57 @@ def test_search_without_a_compiler_goes_on_and_reports_it(
 
 
 @pytest.mark.slow
-def test_only_schedules_are_found_whose_arena_is_small_enough() -> None:
-    """Any arena is larger than the sum by a tenth here, so that less RAM is annealed for."""
-    chain = training_chain(12)
-    problem = Problem(chain, tight(chain, 0.6))
-    ram_bytes = problem.budget.ram_bytes
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(problem=tight_problems())
+def test_schedules_of_annealing_for_addresses_have_them(
+    problem: tuple[CostedGraph, Budget],
+) -> None:
+    """The referee of addresses accepts them, whatever is overwritten, recomputed or paged."""
+    costed, budget = problem
+    start = keep_everything(costed)
+    with Annealer(Problem(costed, budget), start, free_order=True, packs=True) as annealer:
+        until = time.monotonic() + 0.1
+        while time.monotonic() < until:
+            found = annealer.found_with_addresses()
+            if found is not None:
+                _assert_addressed(costed, budget, *found)
+            time.sleep(0.02)
 
-    def arena_share(actions: Sequence[Action]) -> float:
-        return 1.1 * replay(chain, actions).peak_bytes / ram_bytes
 
-    start = keep_everything(chain)
-    found = []
-    with Annealer(
-        problem, start, free_order=True, arena_share=arena_share, ram_share=1.0
-    ) as annealer:
-        until = time.monotonic() + _LONG_ENOUGH_S / 10
-        while time.monotonic() < until and len(found) < 2:
-            found += [actions for actions in [annealer.found()] if actions is not None]
+def _assert_addressed(
+    costed: CostedGraph, budget: Budget, schedule: tuple[Action, ...], offsets: tuple[int, ...]
+) -> None:
+    verify(costed, schedule, budget)
+    plan = plan_of(costed, schedule, budget.covers, offsets)
+    assert plan.arena_bytes <= budget.ram_bytes
+    addressed = with_addresses(schedule, plan)
+    verify_addresses(costed, addressed, plan.resident_address, plan.arena_bytes, budget.covers)
+
+
+@pytest.mark.slow
+def test_annealing_for_addresses_finds_a_schedule_where_the_cheapest_gets_none() -> None:
+    problem, schedule = unlucky()
+    cheapest_j = verify(problem.graph, schedule, problem.budget).energy_j
+    found = None
+    with Annealer(problem, schedule, free_order=True, packs=True) as annealer:
+        until = time.monotonic() + _LONG_ENOUGH_S
+        while found is None and time.monotonic() < until:
+            found = annealer.found_with_addresses()
             time.sleep(0.01)
-    assert found
-    assert all(arena_share(actions) <= 1 for actions in found)
-    energies = [verify(chain, actions, problem.budget).energy_j for actions in found]
-    assert energies == sorted(energies, reverse=True)
-    free = annealed(problem, lambda energy_j: energy_j < energies[-1], free_order=True)
-    assert free is not None
-    assert arena_share(free) > 1  # less energy takes a larger arena
+    assert found is not None
+    _assert_addressed(problem.graph, problem.budget, *found)
+    assert replay(problem.graph, found[0]).energy_j >= cheapest_j
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
-def test_less_ram_is_annealed_for_if_the_best_schedule_gets_no_addresses(threads: int) -> None:
+def test_addresses_are_annealed_for_if_the_best_schedule_gets_none(threads: int) -> None:
     problem, schedule = unlucky()
     options = SolverOptions(threads=threads)
     search = Search(problem, "energy", options)
@@ -236,5 +259,30 @@ def test_less_ram_is_annealed_for_if_the_best_schedule_gets_no_addresses(threads
     with ExitStack() as stack:
         annealers = Annealers(task, stack)
         annealers.begin()
-        annealers.begin_spare()
-    assert any("for less RAM" in choice for choice in task.chosen)
+        annealers.watch_addresses()
+        until = time.monotonic() + _LONG_ENOUGH_S
+        while (spare := annealers.spare()) is None and time.monotonic() < until:
+            time.sleep(0.01)
+    assert any("get addresses" in choice for choice in task.chosen)
+    assert spare is not None
+    assert spare.plan.arena_bytes <= problem.budget.ram_bytes
+
+
+@pytest.mark.slow
+def test_addresses_are_annealed_for_once_a_better_schedule_gets_none() -> None:
+    """The first schedule gets addresses, and is the spare one until another is found."""
+    problem, schedule = unlucky()
+    options = SolverOptions()
+    search = Search(problem, "energy", options)
+    search.offer(page_everything(problem))
+    task = Task(problem, options, inf, search)
+    with ExitStack() as stack:
+        annealers = Annealers(task, stack)
+        annealers.begin()
+        annealers.watch_addresses()
+        assert not annealers.seeks_addresses
+        assert annealers.spare() is not None
+        search.offer(schedule)
+        annealers.seek_addresses()
+        assert annealers.seeks_addresses
+        assert annealers.spare() is not None

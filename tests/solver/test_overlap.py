@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from devices.description import catalog_names, load_description
 from devices.library import resolve_profile
 from networks.models import build_model
-from solver.addresses.plan import plan_addresses, with_addresses
+from solver.addresses.plan import Addressed, plan_addresses, with_addresses
 from solver.addresses.repair import Packed
 from solver.costing.costing import cost_graph
 from solver.formulations.compact.formulation import CompactFormulation
@@ -565,13 +565,14 @@ def test_schedules_that_replace_one_without_addresses_meet_the_deadline(
     offered: list[tuple[Action, ...]] = []
 
     def fit(_: Problem, found: tuple[Action, ...], again: Any, *rest: Any) -> Packed:
-        offered.extend((again(budget.ram_bytes), rest[-2]))
+        offered.extend((again(budget.ram_bytes), rest[-2].actions))
         plan = plan_addresses(problem, found, "all", budget.ram_bytes, 0.0)
         return Packed(with_addresses(found, plan), plan, ())
 
     monkeypatch.setattr(packing, "fit_into_arena", fit)
     monkeypatch.setattr(packing, "_annealed", lambda *_: alone)
-    packing.pack(hurried, beside, SolverOptions(), TimeLimit.after(20.0), spare=alone)
+    spare = Addressed(alone, plan_addresses(problem, alone, "all", budget.ram_bytes, 0.0))
+    packing.pack(hurried, beside, SolverOptions(), TimeLimit.after(20.0), spare=spare)
     assert [verify(problem, each, hurried.budget).time_s for each in offered] == [10.0, 10.0]
 
 

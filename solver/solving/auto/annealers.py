@@ -8,12 +8,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 
-from solver.addresses.plan import A_MOMENT, plan_addresses
+from solver.addresses.plan import (
+    A_MOMENT,
+    Addressed,
+    AddressPlan,
+    plan_addresses,
+    plan_of,
+)
 from solver.annealing import Annealer
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
+from solver.referee.referee import replay
 from solver.solving.auto.task import Task
 from solver.time_limit import OutOfTime, TimeLimit
 
@@ -22,22 +29,22 @@ from solver.time_limit import OutOfTime, TimeLimit
 _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
 _POLL_S = 0.05
 # Longest time for trying whether a schedule gets addresses in a moment; shares of the RAM for which
-# greedy schedules are tried if the best gets none, and share of the time for them.
+# greedy schedules are tried if the best gets none, and share of the time for them; seed.
 _LONGEST_MOMENT_S, _SPARE_SHARES, _SHARE_FOR_SPARES, _SPARE_SEED = (
     3.0,
     (0.98, 0.95, 0.9, 0.85),
     0.1,
     101,
 )
-# Most ops of a graph for which annealing finds a schedule for less RAM in the time of one search.
+# Most ops of a graph for which annealing finds schedules with addresses in the time of one search.
 _MOST_SPARE_OPS = 1000
 
 
 class Annealers:
     """The annealing threads of a task; they end with ``threads``.
 
-    One anneals from the beginning, others from more seeds. A spare one anneals for less RAM, for a
-    schedule that is easier to pack.
+    One anneals from the beginning, others from more seeds. A spare one anneals for schedules with
+    addresses.
     """
 
     def __init__(self, task: Task, threads: ExitStack) -> None:
@@ -47,8 +54,9 @@ class Annealers:
         self._spare: Annealer | None = None
         # What was found and is not offered yet: an offer may be ended by the time limit or Ctrl-C.
         self._found: deque[tuple[Action, ...]] = deque()
-        # A schedule that gets addresses in a moment, if the best one did when that was tried.
-        self._packing: tuple[Action, ...] | None = None
+        self._wants_addresses = False
+        # The last schedule that was the best one and got addresses in a moment.
+        self._packed: Addressed | None = None
 
     def __len__(self) -> int:
         return len(self._annealers)
@@ -102,8 +110,14 @@ class Annealers:
                 break
             time.sleep(_POLL_S)
             if self.take():
+                self.seek_addresses()
                 gained = time.monotonic()
             search.report()
+
+    @property
+    def seeks_addresses(self) -> bool:
+        """Whether a thread anneals for schedules with addresses."""
+        return self._spare is not None
 
     def wait_for_any(self, until: float) -> None:
         """Let them anneal until ``until`` or until there is a schedule."""
@@ -130,59 +144,76 @@ class Annealers:
         problem = self._task.problem
         return (1.0 + problem.share_of_transfers) / 2 if problem.overlaps else 1.0
 
-    # --- less RAM -------------------------------------------------------------------------------
+    # --- addresses ------------------------------------------------------------------------------
 
-    def begin_spare(self) -> None:
-        """Anneal for less RAM too, if the best schedule so far gets no addresses in a moment."""
-        graph, actions = self._task.problem.graph, self._task.search.actions
-        options = self._task.options
-        wanted = options.addresses and self._annealers
-        if not wanted or actions is None or len(graph.ops) > _MOST_SPARE_OPS:
+    def watch_addresses(self) -> None:
+        """From now on, anneal for schedules with addresses too once the best one gets none."""
+        ops = len(self._task.problem.graph.ops)
+        wanted = self._task.options.addresses and ops <= _MOST_SPARE_OPS
+        self._wants_addresses = wanted and len(self) > 0
+        self.seek_addresses()
+
+    def seek_addresses(self) -> None:
+        """Anneal for schedules with addresses near the best one, if that gets none in a moment."""
+        problem, actions = self._task.problem, self._task.search.actions
+        if not self._wants_addresses or actions is None:
             return
-        if self._arena_share(actions) <= 1:
-            self._packing = actions
+        if self._spare is not None:
+            self._spare.offer(actions)
             return
-        share, start = self._packing_greedy()
+        plan = self._planned(actions)
+        if plan.arena_bytes <= problem.budget.ram_bytes:
+            self._packed = Addressed(actions, plan)
+            return
         spare = Annealer(
-            self._task.problem,
-            keep_everything(graph),
-            free_order=options.order != "given",
+            problem,
+            keep_everything(problem.graph),
+            free_order=self._task.options.order != "given",
             transfer_share=self._transfer_share,
             seed=_SPARE_SEED,
-            arena_share=self._arena_share,
-            ram_share=share,
+            packs=True,
         )
-        spare.offer(start or actions)
+        if (greedy := self._packing_greedy()) is not None:
+            spare.offer(greedy.actions)
+            self._packed = self._packed or greedy
+        spare.offer(actions)
         self._spare = self._threads.enter_context(spare)
-        self._task.chosen.append("annealing for less RAM too, for a schedule that gets addresses")
+        self._task.chosen.append("annealing for schedules that get addresses, too")
 
-    def spare(self) -> tuple[Action, ...] | None:
-        """A schedule that gets addresses in a moment, if one is known: the best for less RAM."""
-        return self._packing if self._spare is None else self._spare.found()
+    def spare(self) -> Addressed | None:
+        """The best schedule with addresses that is known, if one is."""
+        graph, covers = self._task.problem.graph, self._task.problem.budget.covers
+        known = [] if self._packed is None else [self._packed]
+        found = None if self._spare is None else self._spare.found_with_addresses()
+        if found is not None:
+            actions, offsets = found
+            known.append(Addressed(actions, plan_of(graph, actions, covers, offsets)))
+        return min(
+            known, key=lambda each: replay(graph, each.actions, covers).energy_j, default=None
+        )
 
     def earlier(self) -> Iterator[tuple[Action, ...]]:
         """Some schedules that annealing for all of the RAM has found and improved on."""
         return chain.from_iterable(annealer.earlier() for annealer in self._annealers)
 
-    def _packing_greedy(self) -> tuple[float, tuple[Action, ...] | None]:
-        """The largest share of the RAM whose greedy schedule gets addresses; the schedule.
-
-        Without one, all of the RAM: annealing goes down from there as far as it must.
-        """
+    def _packing_greedy(self) -> Addressed | None:
+        """The greedy schedule for the largest share of the RAM that gets addresses."""
         problem = self._task.problem
         budget, limit = problem.budget, TimeLimit(self._task.deadline)
         with suppress(OutOfTime), limit.part(_SHARE_FOR_SPARES).enforced():
             for share in _SPARE_SHARES:
                 less = budget.model_copy(update={"ram_bytes": int(share * budget.ram_bytes)})
                 greedy = greedy_schedule(Problem(problem.graph, less), thorough=False)
-                if greedy is not None and self._arena_share(greedy) <= 1:
-                    return share, greedy
-        return 1.0, None
+                if greedy is None:
+                    continue
+                plan = self._planned(greedy)
+                if plan.arena_bytes <= budget.ram_bytes:
+                    return Addressed(greedy, plan)
+        return None
 
-    def _arena_share(self, actions: Sequence[Action]) -> float:
-        """The smallest arena for a schedule that is found in a moment, as a share of the RAM."""
+    def _planned(self, actions: Sequence[Action]) -> AddressPlan:
+        """Addresses for a schedule, as far as they are found in a moment."""
         problem = self._task.problem
         graph, budget = problem.graph, problem.budget
         until = min(self._task.deadline, time.monotonic() + _LONGEST_MOMENT_S)
-        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until, work=A_MOMENT)
-        return plan.arena_bytes / budget.ram_bytes
+        return plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until, work=A_MOMENT)

@@ -7,8 +7,8 @@
    That ends the search, in any order.
 4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
    several seeds. With one, many runs of the greedy rule look for a better start of annealing, and
-   a second thread anneals if an order other than the graph's is better. If it gets no addresses in
-   a moment, another thread anneals for less RAM: a spare schedule, which is easier to pack.
+   a second thread anneals if an order other than the graph's is better. Once the best schedule gets
+   no addresses in a moment, another thread anneals for a spare schedule that has some.
 5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
@@ -146,7 +146,7 @@ class AutomaticSearch:
         if self._search.actions is None:
             self._find_first()
         elif not self._search.proven:
-            self._annealers.begin_spare()
+            self._annealers.watch_addresses()
             self._improve_greedily()
             self._search_orders()
         if not self._search.proven and self._bounds.tighten() == "infeasible":
@@ -213,7 +213,7 @@ class AutomaticSearch:
             return
         began = time.monotonic()
         self._task.begin_phase("order of ops")
-        if self._options.threads > 1:
+        if self._options.threads > 1 and not self._annealers.seeks_addresses:
             self._annealers.begin()
         left_s = self._deadline - began
         self._annealers.wait(began + _SHARE_FOR_ORDERS * left_s)
@@ -272,6 +272,7 @@ class AutomaticSearch:
         """A new schedule from annealing for the compact search, if it has that search's order."""
         if not self._annealers.take() or self._compact is None:
             return None
+        self._annealers.seek_addresses()
         actions = self._search.actions
         if actions is None or first_executions(actions) != self._compact.problem.graph.order:
             return None
@@ -304,7 +305,8 @@ class AutomaticSearch:
         programs: list[CrossingSearch | Search] = [*crossings]
         self._take_found()
         spare = self._annealers.spare()
-        search.offer_if_valid(spare or ())
+        if spare is not None:
+            search.offer_if_valid(spare.actions)
         if compact is not None:  # it may have ended early
             programs.append(compact)
             self._bounds.add(compact.claim)

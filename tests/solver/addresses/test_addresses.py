@@ -18,7 +18,7 @@ from solver.addresses import plan as plan_module
 from solver.addresses import repair as repair_module
 from solver.addresses.first_fit import FirstFit
 from solver.addresses.packing import Packing
-from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
+from solver.addresses.plan import Addressed, AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
 from solver.addresses.residencies import Span, blocks_of, spans_of
 from solver.baselines.scheduled import schedule_by_baseline, schedules_by_baseline
@@ -434,9 +434,10 @@ def test_costly_changes_are_replaced_by_solving_again() -> None:
 def test_a_spare_schedule_takes_the_place_of_one_that_cannot_pack() -> None:
     problem, schedule = unlucky(paging=False, rematerialization=False)
     order = [1, 0, 2, 3, 4, 5, 6]
-    spare = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
+    spare = tuple(with_frees(problem.graph, [Compute(op=f"o{k}") for k in order]))
+    addressed = Addressed(spare, _planned(problem.graph, spare)[0])
     packed = fit_into_arena(
-        problem, schedule, lambda _: None, _soon(), tolerance_j=0.0, spare=tuple(spare)
+        problem, schedule, lambda _: None, _soon(), tolerance_j=0.0, spare=addressed
     )
     _assert_packs(problem, packed)
     assert "packs and takes 0 J more" in packed.notes[0]
@@ -451,7 +452,11 @@ def test_a_schedule_that_would_pack_is_not_taken_if_it_is_late(offered: str) -> 
     order = [1, 0, 1, 2, 3, 4, 5, 6]
     late = tuple(with_frees(problem.graph, [Compute(op=f"o{k}") for k in order]))
     assert replay(problem.graph, late).time_s > on_time_s
-    again, spare = (lambda _: late, None) if offered == "solved again" else (lambda _: None, late)
+    addressed = Addressed(late, _planned(problem.graph, late)[0])
+    if offered == "solved again":
+        again, spare = (lambda _: late), None
+    else:
+        again, spare = (lambda _: None), addressed
     packed = fit_into_arena(
         Problem(problem.graph, timely), schedule, again, _soon(), tolerance_j=0.0, spare=spare
     )
