@@ -76,7 +76,7 @@ class Annealer:
     against the deadline.
 
     With ``packs``, only schedules are found that get addresses in the RAM by first fit in a few
-    orders; :meth:`addresses` tells them. Few schedules that need all of the RAM as a sum do, so
+    orders; :meth:`found_with_addresses` tells them. Few that need all of the RAM as a sum do, so
     that rounds are for all of it and for less in turn.
 
     The constructor raises :class:`~devices.errors.BuildFailed`.
