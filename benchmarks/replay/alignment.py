@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.pages import Page, Table
-from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profiled, solved
-from benchmarks.replay.turns import Question, Runs, Scheduled, ratio, run_in_turns
+from benchmarks.replay.cases import Problem, Profiled, Progress, solved
+from benchmarks.replay.turns import Question, Runs, Scheduled, ratio, rows_in_turns, run_in_turns
 from devices.documents.readable import si, size
-from devices.errors import JoulewrightError
 from solver.addresses.alignment import LINE_BYTES, SMALL_BYTES
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.problem.schedule import Schedule
@@ -44,7 +43,8 @@ class _Row:
     off_line: tuple[str, str]
     arena_bytes: tuple[int, int]
     seconds: Sequence[Sequence[float]]
-    """Of every round: before, now, and now again."""
+    """Seconds of a step in each round: with the addresses of before, with those of now, and with
+    these again."""
 
     @property
     def over_before(self) -> Sequence[float]:
@@ -74,14 +74,7 @@ class _Row:
 
 
 def alignment_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
-    rows, cells = [], []
-    for network, share, row in _rows(question, progress):
-        if isinstance(row, str):
-            cells.append((str(network), f"{share:.0%}", row, *("–",) * (len(_HEAD) - 3)))
-        else:
-            rows.append(row)
-            cells.append(row.cells)
-        progress(" | ".join(cells[-1]))
+    rows, cells = rows_in_turns(question, _row, len(_HEAD), progress)
     text = _TEXT.format(
         device=question.description.name,
         blocks=question.profiling.blocks,
@@ -106,22 +99,6 @@ def _note(rows: Sequence[_Row]) -> str:
         f" {100 * statistics.median(noise):.1f} % in the median, {100 * max(noise):.1f} % in the"
         " worst."
     )
-
-
-def _rows(question: Question, progress: Progress) -> Iterator[tuple[Network, float, _Row | str]]:
-    """Every case with its row, or with why it has none."""
-    for network in question.networks:
-        try:
-            known = profiled(question.description, network, question.profiling, progress)
-        except JoulewrightError as error:
-            yield from ((network, share, f"failed: {error}") for share in question.shares)
-            continue
-        for share in question.shares:
-            try:
-                row = _row(question, known, share, progress)
-            except JoulewrightError as error:
-                row = f"failed: {error}"
-            yield network, share, row
 
 
 def _row(question: Question, known: Profiled, share: float, progress: Progress) -> _Row | str:
@@ -167,7 +144,7 @@ def _with_plan(schedule: Schedule, plan: AddressPlan) -> Schedule:
 
 
 def _off_line(problem: Problem, schedule: Schedule) -> str:
-    """How many of the larger blocks do not begin a line, and of how many."""
+    """Larger tensors and workspaces that begin beside a line, as in "3 of 121"."""
     workspaces = {op.name: op.workspace_bytes for op in problem.graph.ops}
     sizes = {tensor.name: tensor.bytes for tensor in problem.graph.tensors}
     begun = [(sizes[name], at) for name, at in (schedule.resident_address or {}).items()]

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.pages import Page, Table
-from benchmarks.replay.cases import Network, Problem, Profiled, Progress, profiled, solved
-from benchmarks.replay.turns import Question, Runs, Scheduled, ratio, run_in_turns
+from benchmarks.replay.cases import Network, Problem, Profiled, Progress, solved
+from benchmarks.replay.turns import Question, Runs, Scheduled, ratio, rows_in_turns, run_in_turns
 from devices.documents.readable import si, size
-from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile
 from networks.models import profiled_network
 from replay.costs.context import without_step_costs
@@ -98,16 +97,8 @@ class Row:
 
 
 def choices_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
-    rows, cells = [], []
-    figure = "seconds"
-    for network, share, row in _rows(question, progress):
-        if isinstance(row, str):
-            cells.append((str(network), f"{share:.0%}", row, *("–",) * (len(_HEAD) - 3)))
-        else:
-            rows.append(row)
-            cells.append(row.cells)
-            figure = "joules" if row.unit == "J" else "seconds"
-        progress(" | ".join(cells[-1]))
+    rows, cells = rows_in_turns(question, _row, len(_HEAD), progress)
+    figure = "joules" if rows and rows[-1].unit == "J" else "seconds"
     text = _TEXT.format(
         device=question.description.name,
         blocks=question.profiling.blocks,
@@ -135,22 +126,6 @@ def _note(rows: Sequence[Row], asked: int) -> str:
         f" {100 * statistics.median(noise):.1f} % in the median, {100 * max(noise):.1f} % in the"
         f" worst.{missing}"
     )
-
-
-def _rows(question: Question, progress: Progress) -> Iterator[tuple[Network, float, Row | str]]:
-    """Every case with its row, or with why it has none."""
-    for network in question.networks:
-        try:
-            known = profiled(question.description, network, question.profiling, progress)
-        except JoulewrightError as error:
-            yield from ((network, share, f"failed: {error}") for share in question.shares)
-            continue
-        for share in question.shares:
-            try:
-                row = _row(question, known, share, progress)
-            except JoulewrightError as error:
-                row = f"failed: {error}"
-            yield network, share, row
 
 
 def _row(question: Question, known: Profiled, share: float, progress: Progress) -> Row | str:

@@ -16,10 +16,12 @@ from devices.replay import ExpectedStep
 from profiler.run.options import ProfileOptions
 from replay.expectation import expected_step
 from replay.reporting.report import value_check
+from solver.addresses.alignment import aligned
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.registry import run_baseline
 from solver.problem.problem import Problem as SchedulingProblem
 from solver.problem.schedule import Action, Budget, Schedule
+from solver.time_limit import TimeLimit
 from tests.support.graphs.schedules import UNSEARCHED, schedule_of
 
 METHODS = ("keep-everything", "paging-only", "remat-only", "capuchin-like")
@@ -177,6 +179,8 @@ def _baseline(problem: Problem, name: str, limit_s: float) -> Schedule | None:
         return None
     until = time.monotonic() + _ADDRESSES_S
     plan = plan_addresses(graph, result.actions, "all", problem.budget_bytes, until)
+    # As `solve` places those of its schedules.
+    plan = aligned(plan, max(plan.arena_bytes, problem.budget_bytes), TimeLimit(until))
     actions: tuple[Action, ...] = with_addresses(result.actions, plan)
     return schedule_of(
         graph,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
-from benchmarks.replay.cases import Network, Progress
+from benchmarks.replay.cases import Network, Profiled, Progress, profiled
 from devices.description import DeviceDescription
+from devices.errors import JoulewrightError
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from networks.data import generated_batches
@@ -35,6 +37,64 @@ class Question:
     rounds: int
     profiling: ProfileOptions
     limit_s: float
+
+
+class Row(Protocol):
+    """Figures of a case."""
+
+    @property
+    def cells(self) -> tuple[str, ...]: ...
+
+
+_Row = TypeVar("_Row", bound=Row)
+
+
+def rows_in_turns(
+    question: Question,
+    row_of: Callable[[Question, Profiled, float, Progress], _Row | str],
+    width: int,
+    progress: Progress,
+) -> tuple[list[_Row], list[tuple[str, ...]]]:
+    """Profile every network, and run it under every share of its peak.
+
+    Args:
+        question: What to run.
+        row_of: Runs a case; returns its row, or why it has none.
+        width: Cells of a row.
+        progress: Called with what is done, and with every finished row.
+
+    Returns:
+        The rows, and the cells of all cases: those without a row say why.
+    """
+    rows: list[_Row] = []
+    cells: list[tuple[str, ...]] = []
+    for network, share, row in _cases(question, row_of, progress):
+        if isinstance(row, str):
+            cells.append((str(network), f"{share:.0%}", row, *("–",) * (width - 3)))
+        else:
+            rows.append(row)
+            cells.append(row.cells)
+        progress(" | ".join(cells[-1]))
+    return rows, cells
+
+
+def _cases(
+    question: Question,
+    row_of: Callable[[Question, Profiled, float, Progress], _Row | str],
+    progress: Progress,
+) -> Iterator[tuple[Network, float, _Row | str]]:
+    for network in question.networks:
+        try:
+            known = profiled(question.description, network, question.profiling, progress)
+        except JoulewrightError as error:
+            yield from ((network, share, f"failed: {error}") for share in question.shares)
+            continue
+        for share in question.shares:
+            try:
+                row = row_of(question, known, share, progress)
+            except JoulewrightError as error:
+                row = f"failed: {error}"
+            yield network, share, row
 
 
 @dataclass(frozen=True)

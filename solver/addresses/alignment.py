@@ -4,7 +4,7 @@ A processor that loads a vector from across two cache lines loads both, and oper
 with operands that begin a line. The arena grows by some bytes, since sizes are rounded up to whole
 lines. Where these do not fit, halves and quarters of a line are tried.
 
-Small tensors that are in RAM over the same actions lie one behind the other and are rounded up
+Small tensors that are in RAM during the same actions are placed one after the other, and rounded up
 together. Networks have hundreds of them (biases, scales and shifts), and their ops are short.
 """
 
@@ -64,13 +64,13 @@ def aligned(plan: AddressPlan, arena_limit_bytes: int, limit: TimeLimit) -> Addr
 
 
 class _Group(NamedTuple):
-    """Blocks that are placed as one: their numbers, and how far each lies behind the first.
+    """Blocks that are placed as one: their numbers, and their offsets in the group.
 
     The shape has sizes in whole units.
     """
 
     blocks: tuple[int, ...]
-    behind: tuple[int, ...]
+    offsets: tuple[int, ...]
     shape: tuple[Span, ...]
 
 
@@ -103,9 +103,9 @@ def _placed(
         return None
     beginnings = _offsets(plan, groups, packing, arena_limit_bytes, limit)
     offsets = [0] * len(plan.blocks)
-    for group, offset in zip(groups, beginnings, strict=True):
-        for block, behind in zip(group.blocks, group.behind, strict=True):
-            offsets[block] = offset + behind
+    for group, beginning in zip(groups, beginnings, strict=True):
+        for block, offset in zip(group.blocks, group.offsets, strict=True):
+            offsets[block] = beginning + offset
     ends = (offset + block.bytes for offset, block in zip(offsets, plan.blocks, strict=True))
     arena_bytes = max(ends)
     if arena_bytes > arena_limit_bytes:

@@ -95,7 +95,7 @@ class Moment:
                 program.row(terms, ">", made.constant - read.constant)
 
     def _reads(self, i: int) -> list[_Share]:
-        """Whether each reader of a tensor runs before ``t``, without those that certainly do."""
+        """Whether each reader of a tensor runs before ``t``; those that must are left out."""
         problem, before = self._shared.problem, self._shared.before
         readers = problem.readers[i]
         if problem.graph.tensors[i].persist == "ram" or any(before[r, self._t] for r in readers):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.replay import alignment
+from benchmarks.replay import turns
 from benchmarks.replay.alignment import alignment_page
 from benchmarks.replay.cases import Network, Profiled
 from benchmarks.replay.turns import Question
@@ -31,10 +31,10 @@ def _ask(*shares: float) -> Question:
 def test_both_kinds_of_addresses_are_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     library = KernelLibrary(compile_library(tmp_path, "in-tree", ["-O1"]))
     profile = profile_of(_NETWORK.step(), library)
-    monkeypatch.setattr(alignment, "profiled", lambda *_: Profiled(_NETWORK, profile))
-    (table,) = alignment_page(_ask(0.8), [], ignore).tables
+    monkeypatch.setattr(turns, "profiled", lambda *_: Profiled(_NETWORK, profile))
+    (table,) = alignment_page(_ask(1.5), [], ignore).tables
     ((network, share, before, now, arena_bytes, *_, over_before, again),) = table.rows
-    assert (network, share) == ("digits, batch 1", "80%")
+    assert (network, share) == ("digits, batch 1", "150%")
     assert now.startswith("0 of ")
     assert before.split(" of ")[1] == now.split(" of ")[1]
     assert int(arena_bytes) > 0
@@ -47,7 +47,7 @@ def test_a_network_that_cannot_be_profiled_has_rows(monkeypatch: pytest.MonkeyPa
     def profiled(*_: object) -> Profiled:
         raise MeasurementInvalid("every window was disturbed")
 
-    monkeypatch.setattr(alignment, "profiled", profiled)
+    monkeypatch.setattr(turns, "profiled", profiled)
     (table,) = alignment_page(_ask(0.8, 0.5), [], ignore).tables
     assert [row[2] for row in table.rows] == ["failed: every window was disturbed"] * 2
     assert not table.note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.replay import choices
+from benchmarks.replay import choices, turns
 from benchmarks.replay.cases import Network, Problem, Profiled
 from benchmarks.replay.choices import Row, choices_page
 from benchmarks.replay.turns import Question, Scheduled
@@ -39,7 +39,7 @@ def _no_board(monkeypatch: pytest.MonkeyPatch) -> None:
         return Row(network, share, by_costs, [1.0, 1.0], "s", 1.0)
 
     profile = made_up_profile(list(NETWORK.step().costed_specs))
-    monkeypatch.setattr(choices, "profiled", lambda *_: Profiled(NETWORK, profile))
+    monkeypatch.setattr(turns, "profiled", lambda *_: Profiled(NETWORK, profile))
     monkeypatch.setattr(choices, "solved", solve)
     monkeypatch.setattr(
         choices, "_refined", lambda _q, _k, problem, _p: Scheduled(problem.graph, solve(problem))

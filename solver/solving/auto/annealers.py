@@ -55,7 +55,7 @@ class Annealers:
         # What was found and is not offered yet: an offer may be ended by the time limit or Ctrl-C.
         self._found: deque[tuple[Action, ...]] = deque()
         self._wants_addresses = False
-        # The last schedule that was the best one and got addresses in a moment.
+        # The last best schedule that got addresses in a moment, or else a greedy one that did.
         self._packed: Addressed | None = None
 
     def __len__(self) -> int:

@@ -128,12 +128,7 @@ def test_addresses_are_aligned_after_the_limit_too() -> None:
 
 def test_a_solved_schedule_has_aligned_addresses() -> None:
     problem = _scaled(training_chain(6), 1000)
-    peak_bytes = solve_graph(problem, Budget(ram_bytes=_AMPLE), SolverOptions()).peak_bytes
-    assert peak_bytes is not None
-    budget = Budget(ram_bytes=peak_bytes - 500)
-    schedule = solve_graph(problem, budget, SolverOptions(time_limit_s=10))
-    assert schedule.arena_bytes is not None
-    assert schedule.arena_bytes <= budget.ram_bytes
+    schedule = solve_graph(problem, Budget(ram_bytes=_AMPLE), SolverOptions())
     addresses = [*(schedule.resident_address or {}).values()]
     for action in schedule.actions:
         match action:
