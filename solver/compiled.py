@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from devices.claims.scratch import ScratchDirectory
@@ -18,28 +19,35 @@ from devices.user_cache import user_cache
 _FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPIC", "-shared")
 
 
-def load_compiled(source: Path) -> ctypes.CDLL:
-    """Load the library of a C source, and compile it if needed. Raises :class:`BuildFailed`."""
-    return ctypes.CDLL(str(_compiled(source)))
+def load_compiled(*files: Path) -> ctypes.CDLL:
+    """Load the library of C sources, and compile it if needed.
+
+    The first file names the library; files that are no sources are what sources include. Raises
+    :class:`BuildFailed`.
+    """
+    return ctypes.CDLL(str(_compiled(files)))
 
 
-def _compiled(source: Path) -> Path:
-    """Path of the library for this source, compiler and processor; compile it if missing."""
+def _compiled(files: Sequence[Path]) -> Path:
+    """Path of the library for these files, compiler and processor; compile it if missing."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
         raise BuildFailed("no C compiler was found (sudo apt install gcc libc6-dev)")
+    contents = [file.read_bytes() for file in files]
     key = hashlib.sha256(
-        b"\0".join([source.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)])
+        b"\0".join([*contents, compiler.encode(), _processor(), *map(str.encode, _FLAGS)])
     ).hexdigest()[:16]
-    path = user_cache() / f"{source.stem}-{key}.so"
+    name = files[0].stem
+    sources = [str(file) for file in files if file.suffix == ".c"]
+    path = user_cache() / f"{name}-{key}.so"
     if path.exists():
         return path
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with ScratchDirectory(path.parent, f".{source.stem}-") as scratch:
+        with ScratchDirectory(path.parent, f".{name}-") as scratch:
             made = scratch.path / path.name
             done = subprocess.run(
-                [compiler, *_FLAGS, "-o", str(made), str(source), "-lm"],
+                [compiler, *_FLAGS, "-o", str(made), *sources, "-lm"],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -51,7 +59,7 @@ def _compiled(source: Path) -> Path:
             made.replace(path)
     except OSError as error:
         raise BuildFailed(
-            f"the library of {source.name} cannot be stored: {file_failure(error)}"
+            f"the library of {files[0].name} cannot be stored: {file_failure(error)}"
         ) from None
     return path
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from solver.compiled import load_compiled
 
+_FILES = ("sequence.c", "sequence.h", "moves.c", "blocks.c", "search.c")
+
 
 class ProblemData(ctypes.Structure):
-    """The struct ``Problem`` of ``sequence.c``."""
+    """The struct ``Problem`` of ``sequence.h``."""
 
     _fields_ = (
         ("event_count", ctypes.c_int32),
@@ -38,7 +40,7 @@ def library() -> ctypes.CDLL:
 
     Raises :class:`~devices.errors.BuildFailed`.
     """
-    loaded = load_compiled(Path(__file__).with_name("sequence.c"))
+    loaded = load_compiled(*map(Path(__file__).with_name, _FILES))
     loaded.sequence_open.restype = ctypes.c_void_p
     loaded.sequence_open.argtypes = [
         ctypes.POINTER(ProblemData),
