@@ -135,9 +135,9 @@ def _in_turns(arguments: argparse.Namespace) -> TurnsQuestion:
         [_network(word, None) for word in arguments.network],
         arguments.share,
         arguments.steps,
-        arguments.rounds,
         _profiling(arguments),
         arguments.time_limit,
+        arguments.rounds,
     )
 
 

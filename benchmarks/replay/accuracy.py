@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.pages import Page, Table
-from benchmarks.replay.cases import Network, Profiled, Progress, profiled, solved
-from devices.description import DeviceDescription
+from benchmarks.replay.cases import Cases, Network, Profiled, Progress, profiled, solved
 from devices.documents.readable import si, size
 from devices.errors import JoulewrightError
 from devices.replay import ExpectedStep
 from networks.data import generated_batches
-from profiler.run.options import ProfileOptions
 from profiler.statistics import median_interval
 from replay.expectation import expected_step
 from replay.runs import Replayed, Subject, Training, replay_schedule
@@ -59,15 +57,9 @@ Each network is profiled on `{device}` ({blocks} blocks, at most {written} writt
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to run: every network under every share of its peak."""
+class Question(Cases):
+    """What to run, and when again."""
 
-    description: DeviceDescription
-    networks: Sequence[Network]
-    shares: Sequence[float]
-    steps: int
-    profiling: ProfileOptions
-    limit_s: float
     again_s: float | None
     """Seconds after which every schedule is run again; None for never."""
 

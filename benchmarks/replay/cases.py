@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +43,18 @@ class Network:
 
     def step(self, parameters_in: Place = "ram") -> TrainingStep:
         return build_model(self.model, self.batch, "sgd", parameters_in, slices=self.slices)
+
+
+@dataclass(frozen=True)
+class Cases:
+    """What to run: every network under every share of its peak."""
+
+    description: DeviceDescription
+    networks: Sequence[Network]
+    shares: Sequence[float]
+    steps: int
+    profiling: ProfileOptions
+    limit_s: float
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from benchmarks.replay.cases import Network, Profiled, Progress, profiled
+from benchmarks.replay.cases import Cases, Network, Profiled, Progress, profiled
 from devices.description import DeviceDescription
 from devices.errors import JoulewrightError
 from devices.operation import OpSpec
@@ -14,7 +14,6 @@ from devices.plan import ExecutionPlan
 from networks.data import generated_batches
 from networks.training.initial import initial_values
 from networks.training.step import TrainingStep
-from profiler.run.options import ProfileOptions
 from profiler.statistics import median_interval
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.measured import ReplayRecord
@@ -27,16 +26,10 @@ _BATCHES = 8
 
 
 @dataclass(frozen=True)
-class Question:
-    """What to run: every network under every share of its peak."""
+class Question(Cases):
+    """What to run, and in how many rounds."""
 
-    description: DeviceDescription
-    networks: Sequence[Network]
-    shares: Sequence[float]
-    steps: int
     rounds: int
-    profiling: ProfileOptions
-    limit_s: float
 
 
 class Row(Protocol):
