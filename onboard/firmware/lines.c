@@ -29,6 +29,7 @@ void jw_lines_begin(void) {
     runner.arena = runner.memory;
     runner.tries = 1;
     storage_ready = false;
+    jw_sync_line(false); /* a step that was paused has left it high */
 }
 
 unsigned char *jw_lines_memory(size_t *bytes) {

@@ -10,14 +10,17 @@ static size_t aligned(size_t bytes) {
     return (bytes + JW_ALIGNMENT - 1) / JW_ALIGNMENT * JW_ALIGNMENT;
 }
 
-void *jw_arena_take(jw_arena *arena, size_t bytes) {
+/* Take bytes; false if they do not fit. */
+static bool reserve(jw_arena *arena, size_t bytes) {
     const size_t left = arena->size - arena->used;
-    if (bytes > left || aligned(bytes) > left) {
-        return NULL;
-    }
-    void *taken = arena->base + arena->used;
-    arena->used += aligned(bytes);
-    return taken;
+    const bool fits = bytes <= left && aligned(bytes) <= left;
+    arena->used += fits ? aligned(bytes) : 0;
+    return fits;
+}
+
+void *jw_arena_take(jw_arena *arena, size_t bytes) {
+    unsigned char *next = arena->base + arena->used;
+    return reserve(arena, bytes) ? next : NULL;
 }
 
 /* Take count * element_bytes bytes; NULL if they do not fit, also if the product overflows. */
@@ -66,17 +69,6 @@ void jw_fill_memory(void *memory, size_t bytes, const jw_fill *fill, uint32_t se
 
 /* --- one operation ------------------------------------------------------------------------ */
 
-size_t jw_op_copy_bytes(const jw_op *op) {
-    size_t bytes = 0;
-    for (size_t i = 0; i < op->read_count; i++) {
-        bytes += aligned(op->reads[i].bytes);
-    }
-    for (size_t i = 0; i < op->write_count; i++) {
-        bytes += op->writes[i].in_place < 0 ? aligned(op->writes[i].bytes) : 0;
-    }
-    return bytes;
-}
-
 uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b) {
     while (b) {
         const uint32_t rest = a % b;
@@ -106,25 +98,36 @@ static unsigned char *copy_in_use(const jw_op_run *run) {
     return run->operands + run->copy * run->copy_bytes;
 }
 
-const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
-    const jw_kernel *kernel = op->kernel;
-    size_t offset = 0;
-
-    run->op = op;
+/* Place the operands of a copy one after the other; false if they take more than `most` bytes. Sums
+ * of sizes never exceed that, so that they cannot overflow. */
+static bool lay_out(jw_op_run *run, const jw_op *op, size_t most) {
+    jw_arena copy = {NULL, most, 0};
     for (size_t i = 0; i < op->read_count; i++) {
-        run->read_offset[i] = offset;
-        offset += aligned(op->reads[i].bytes);
+        run->read_offset[i] = copy.used;
+        if (!reserve(&copy, op->reads[i].bytes)) {
+            return false;
+        }
     }
     for (size_t i = 0; i < op->write_count; i++) {
         const int shared = op->writes[i].in_place;
-        if (shared >= 0) {
-            run->write_offset[i] = run->read_offset[shared];
-        } else {
-            run->write_offset[i] = offset;
-            offset += aligned(op->writes[i].bytes);
+        run->write_offset[i] = shared >= 0 ? run->read_offset[shared] : copy.used;
+        if (shared < 0 && !reserve(&copy, op->writes[i].bytes)) {
+            return false;
         }
     }
-    run->copy_bytes = offset;
+    run->copy_bytes = copy.used;
+    return true;
+}
+
+static const char op_too_large[] = "workspace and operands do not fit into the arena";
+
+const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
+    const jw_kernel *kernel = op->kernel;
+
+    run->op = op;
+    if (!lay_out(run, op, arena->size)) {
+        return op_too_large;
+    }
     run->copy = 0;
     run->stride = stride_through(op->copies);
 
@@ -134,7 +137,7 @@ const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
     void *workspace = jw_arena_take(arena, workspace_bytes);
     run->operands = take_table(arena, op->copies, run->copy_bytes);
     if (!workspace || !run->operands) {
-        return "workspace and operands do not fit into the arena";
+        return op_too_large;
     }
 
     memset(workspace, 0, workspace_bytes);

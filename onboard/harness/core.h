@@ -81,9 +81,6 @@ typedef struct {
     uint32_t stride; /* from copy to copy; coprime to copies; prefetchers cannot predict it */
 } jw_op_run;
 
-/* Bytes of one copy of the operands. */
-size_t jw_op_copy_bytes(const jw_op *op);
-
 /* Empty the arena, place the operands in it, and fill them. Returns NULL, or why it failed. */
 const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena);
 

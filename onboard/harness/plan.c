@@ -79,11 +79,12 @@ static void parse_fill(jw_text *text, const char *key, char *value, jw_fill *fil
     }
 }
 
-/* Size in bytes: whole elements, and so limited that sums of sizes cannot overflow. */
+/* Size in bytes: whole elements, and no more than any arena has. */
 static size_t parse_bytes(jw_text *text, const char *key, const char *digits) {
     uint64_t bytes = 0;
-    if (!digits || !jw_parse_number(digits, SIZE_MAX / 64, &bytes) || !bytes || bytes % 4) {
-        jw_text_fail(text, key, "has a size that is not a positive multiple of 4 bytes");
+    if (!digits || !jw_parse_number(digits, SIZE_MAX / 2, &bytes) || !bytes || bytes % 4) {
+        jw_text_fail(text, key,
+                     "has a size that is not a positive multiple of 4 bytes, or too large");
         return 0;
     }
     return (size_t)bytes;

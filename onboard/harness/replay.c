@@ -277,6 +277,7 @@ static jw_line_result train(jw_replay *replay, jw_text *text, jw_record *record,
         return JW_LINE_REFUSED;
     }
     replay->is_paused = false;
+    jw_sync_line(false); /* a step that was paused has left it high */
     replay->record = (jw_record){.id = id, .window = {.executions = 1, .tries = 1}};
     replay->record.window.frequency_before_khz = jw_frequency_khz();
     return go_on(replay, text, record, answer);

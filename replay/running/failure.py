@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 # Messages from profiler/boards: the Linux harness ends with JW_EXIT_STEP and the line's number,
 # firmware refuses the line.
 _LINUX = re.compile(r"the harness ended with code 7: .*?line (\d+): (.*)", re.DOTALL)
-# Codes with which the Linux harness ends before it trains, such as JW_EXIT_STORAGE.
+# Codes with which the Linux harness ends before it trains, or between two steps, such as
+# JW_EXIT_STORAGE.
 _BEFORE_TRAINING = re.compile(r"the harness ended with code [2-5]:")
 _FIRMWARE = re.compile(r"the firmware refuses '(\w+)[^']*': (.*)", re.DOTALL)
 _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
@@ -76,7 +77,8 @@ class FailedLine:
 
 
 def may_have_trained(message: str) -> bool:
-    """Whether a program that ended with this message may have completed a step."""
+    """Whether a program that ended with this message may have completed a step that it has not
+    recorded."""
     return _BEFORE_TRAINING.search(message) is None
 
 

@@ -201,7 +201,8 @@ class ReplaySession:
             if failed is not None:
                 raise self._failure(plan, failed, record) from outcome.cut
             # What was measured may be lost, or too little to tell.
-            if target.plan.pages and may_have_trained(str(outcome.cut)):
+            has_trained = bool(record.steps) or may_have_trained(str(outcome.cut))
+            if target.plan.pages and has_trained:
                 remark, recovered = self._what_is_left(plan, record)
                 raise ReplayFailed(f"{outcome.cut}. {remark}", record, recovered) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):

@@ -389,6 +389,24 @@ def test_invalid_requests_are_refused_with_a_sentence(m4f: Peer) -> None:
         assert said in text_of(answer)
 
 
+@on_m4f
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        (1 << 26, "do not fit into the arena"),
+        ((1 << 31) - 4, "do not fit into the arena"),  # the sum of two overflows 32 bits
+        (1 << 31, "reads has a size"),
+    ],
+)
+def test_operands_larger_than_the_arena_are_refused(size: int, said: str, m4f: Peer) -> None:
+    m4f.hello()
+    operation = f"kind=relu.forward attributes={size // 4} scalars=-"
+    limits = f"copies=1 first=0 min_ns=1 max_ns={NS}"
+    answer = m4f.say(f"op id=1 {limits} {operation} reads={size}:zero writes={size}")
+    assert answer.kind is Kind.REFUSED
+    assert said in text_of(answer)
+
+
 def test_all_pieces_of_a_line_that_is_too_long_are_refused(board: Peer) -> None:
     line_bytes = int(board.hello()["line_bytes"])
     pieces = board.line_pieces("x" * (line_bytes + 1))

@@ -183,6 +183,9 @@ def test_a_step_executes_its_calls_in_order_on_its_buffers(tmp_path: Path) -> No
         (HEAD + RELU.replace("copies=1", "copies=1000") + "end\n", "do not fit into the arena"),
         (HEAD + RELU.replace("64", "99999999999999999999") + "end\n", "has a size"),
         (HEAD + RELU.replace("64", "288230376151711740") + "end\n", "do not fit into the arena"),
+        # As much as the sizes of an arena's addresses can say: their sum must not overflow.
+        (HEAD + RELU.replace("64", "9223372036854775804") + "end\n", "do not fit into the arena"),
+        (HEAD + RELU.replace("64", "9223372036854775808") + "end\n", "has a size"),
         (HEAD + SGD.replace("=00000000,00000000", "=-") + "end\n", "scalars differ in number"),
         (HEAD + "dance id=1\nend\n", "line 3: dance is not a known line"),
         (HEAD + "sample file=/x\nend\n", "`sample` must follow `sampler`"),

@@ -522,6 +522,29 @@ def test_a_program_that_is_killed_leaves_the_last_step_intact(
     require_values_after(bench, failure.value.recovered.step, failure.value.recovered.values)
 
 
+@pytest.mark.slow
+def test_data_that_cannot_be_read_any_more_leave_the_last_step_intact(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The harness reads each step's batch just before the step, as from a card that fails."""
+    mark = processes.new_mark()
+    monkeypatch.setenv(processes.VARIABLE, mark)
+
+    def cut_off() -> None:
+        for process in processes.marked(mark):
+            for link in Path(f"/proc/{process}/fd").iterdir():
+                with suppress(OSError):  # another one that has just ended
+                    target = link.readlink()
+                    if target.name == "data":
+                        os.truncate(target, 0)
+
+    wait = in_the_second_step(bench, cut_off)
+    with pytest.raises(ReplayFailed, match="are intact and were read from the storage") as failure:
+        bench.run(SCHEDULED, steps=20_000, watched=False, wait=wait)
+    assert failure.value.recovered is not None
+    require_values_after(bench, failure.value.recovered.step, failure.value.recovered.values)
+
+
 @contextmanager
 def spoiling(storage: Path, step_bytes: int, offset: int) -> Iterator[None]:
     """Overwrite one place in every step's part of the storage, over and over, from a thread."""

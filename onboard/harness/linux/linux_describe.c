@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64 /* `stat` refuses large inode numbers otherwise */
 #include "linux_describe.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -105,7 +107,7 @@ static void say_storage(const char *directory) {
     struct stat status;
     char disk[PATH_MAX], name[64], identity[128];
     if (stat(directory, &status) != 0) {
-        jw_fail(JW_EXIT_STORAGE, "storage: %s does not exist on this board", directory);
+        jw_fail(JW_EXIT_STORAGE, "storage: %s: %s", directory, strerror(errno));
     }
     snprintf(disk, sizeof disk, "dev/block/%u:%u", major(status.st_dev), minor(status.st_dev));
     jw_read_sysfs(name, sizeof name, "%s/partition", disk);
