@@ -50,12 +50,14 @@ class Overall(StrictModel):
 class Control(StrictModel):
     """The shift between the replays of a cell and its controls, between which nothing differs.
 
-    ``campaign`` is the one that the cell is of, in the user's words.
+    ``campaign`` is the one that the cell is of, in the user's words. ``furthest_apart_s`` is the
+    longest time between a replay and its control.
     """
 
     campaign: str
     cell: Cell
     quantity: Quantity
+    furthest_apart_s: NonNegative
     shift: Shift
 
 
@@ -156,7 +158,7 @@ def _furthest_apart_s(pairs: Sequence[tuple[CellResult, CellResult]]) -> float |
     A campaign that was interrupted, extended or repaired has pairs that ran days apart.
     """
     apart_s = [
-        abs((_started(new[number]) - _started(old[number])).total_seconds())
+        _apart_s(old[number], new[number])
         for old, new in (
             (_by_number(first.repetitions), _by_number(second.repetitions))
             for first, second in pairs
@@ -166,8 +168,12 @@ def _furthest_apart_s(pairs: Sequence[tuple[CellResult, CellResult]]) -> float |
     return max(apart_s, default=None)
 
 
-def _started(repetition: Repetition) -> datetime:
-    return datetime.fromisoformat(repetition.circumstances.started)
+def _apart_s(first: Repetition, second: Repetition) -> float:
+    """Seconds between the beginnings of two replays."""
+    before, after = (
+        datetime.fromisoformat(replay.circumstances.started) for replay in (first, second)
+    )
+    return abs((after - before).total_seconds())
 
 
 @dataclass(frozen=True)
@@ -338,14 +344,21 @@ def _overall(
 
 
 def _controls(sides: tuple[Side, Side], margin: float) -> Iterator[Control]:
-    found: dict[str, tuple[str, CellResult, Quantity, dict[int, tuple[float, float]]]] = {}
+    found: dict[str, tuple[str, _Sample, float]] = {}
     for side in sides:
         for result in side.results.cells:
             old, new = _by_number(result.repetitions), _by_number(result.controls)
             for quantity, source, pairs in _quantities(old, new):
+                sample = _Sample(result, result, quantity, pairs, source)
+                apart_s = max(_apart_s(old[number], new[number]) for number in pairs)
                 key = f"{result.directory.path} {result.cell.hash} {quantity} {source}"
-                found[key] = side.campaign, result, quantity, pairs
-    for campaign, result, quantity, pairs in found.values():
-        before, after = zip(*pairs.values(), strict=True)
-        shift = paired_shift(before, after, len(found), margin)
-        yield Control(campaign=campaign, cell=result.cell, quantity=quantity, shift=shift)
+                found[key] = side.campaign, sample, apart_s
+    for campaign, sample, apart_s in found.values():
+        compared = sample.compared(len(found), margin)
+        yield Control(
+            campaign=campaign,
+            cell=compared.first,
+            quantity=compared.quantity,
+            furthest_apart_s=apart_s,
+            shift=compared.shift,
+        )

@@ -160,14 +160,15 @@ def measured(
     board_of: Callable[[Cell], BoardIdentity] = lambda _: A_COMPUTER,
     controls: bool = False,
     hours_of: Callable[[Cell], float] = lambda _: 0.0,
+    control_hours_of: Callable[[Cell], float] = lambda _: 0.0,
     peak_bytes_of: Callable[[Cell], int] = lambda _: 10**6,
     **changes: Any,
 ) -> None:
     """A campaign on this computer whose replays took what ``step_s`` returns.
 
     ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
-    Replays began ``hours_of`` their cell from now. A step that keeps everything has
-    ``peak_bytes_of`` its cell.
+    Replays began ``hours_of`` their cell from now, and controls ``control_hours_of`` it later.
+    A step that keeps everything has ``peak_bytes_of`` its cell.
     """
     document = {
         "schema": "campaign/1",
@@ -198,9 +199,11 @@ def measured(
             predicted_operations=0,
         )
         beginning = Beginning()
-        started = datetime.fromisoformat(beginning.started) + timedelta(hours=hours_of(cell))
-        beginning.started = started.isoformat(timespec="seconds")
+        beginning.started = hours_later(beginning.started, hours_of(cell))
         circumstances = Circumstances.since(beginning)
+        of_control = circumstances.model_copy(
+            update={"started": hours_later(beginning.started, control_hours_of(cell))}
+        )
         solved = SolvedCell.of(asked, graph, schedule, circumstances)
         directory.keep_solved(graph, schedule, solved)
         for number in range(opened.design.repetitions_of(cell)):
@@ -215,8 +218,14 @@ def measured(
             report = replay_report(SUBJECT, expected, plan, replay, (), steps_per_day=1000)
             for control in (False, True) if controls else (False,):
                 place = ReplayPlace(repetition=number, control=control)
-                record = Repetition.of(cell, place, report, circumstances, attempt=1)
+                began = of_control if control else circumstances
+                record = Repetition.of(cell, place, report, began, attempt=1)
                 directory.keep_repetition(record, report)
+
+
+def hours_later(started: str, hours: float) -> str:
+    later = datetime.fromisoformat(started) + timedelta(hours=hours)
+    return later.isoformat(timespec="seconds")
 
 
 def noisy(seed: int, factor: float = 1.0) -> Callable[[Cell, int], float]:
@@ -425,6 +434,25 @@ def test_rows_of_controls_name_their_campaign(capsys: pytest.CaptureFixture[str]
     assert compare("before:linear", "before:linear") == 0
     rows = capsys.readouterr().out.partition("controls: ")[2].splitlines()
     assert rows[2].startswith("local, as-described, linear")
+
+
+def test_controls_that_ran_long_after_their_replays_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hours = {"linear": 50.0, "digits": 0.5}
+    measured(
+        "extended",
+        noisy(1),
+        "measured",
+        networks=list(hours),
+        repetitions=2,
+        controls=True,
+        control_hours_of=lambda cell: hours[cell.network],
+    )
+    assert compare("extended:linear", "extended:linear") == 0
+    (said,) = (line for line in capsys.readouterr().out.splitlines() if " apart: " in line)
+    assert said.startswith("local, as-described, linear")
+    assert "a replay and its control ran up to 50.0 h apart: what changed" in said
 
 
 def test_cells_that_one_side_lacks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
