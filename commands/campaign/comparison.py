@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from campaigns.comparing.comparison import CampaignComparison, Quantity
 from campaigns.comparing.shifts import Shift, Verdict
 from commands.console import Console
+from devices.documents.readable import NO_SOURCE, time_words
 
 _MOST_SHOWN = 20
 _CLOSE_S = 3600.0  # replays that began within this time share most of what is slow to change
@@ -34,7 +35,13 @@ def show_comparison(console: Console, comparison: CampaignComparison) -> None:
         for each in comparison.cells
     ]
     rows += [
-        _row(f"all {each.cells} cells", each.quantity, each.quantity, each.shift, comparison.margin)
+        _row(
+            f"all {each.cells} cells",
+            _named(each.quantity, each.energy_source),
+            each.quantity,
+            each.shift,
+            comparison.margin,
+        )
         for each in comparison.overall
     ]
     console.table(rows, right=(2, 3, 4, 5))
@@ -52,7 +59,13 @@ def _show_controls(console: Console, comparison: CampaignComparison) -> None:
     console.result("\ncontrols: the same schedule twice in a repetition, which must not differ")
     rows = [_head(comparison)]
     rows += [
-        _row(name, each.quantity, each.quantity, each.shift, comparison.margin)
+        _row(
+            name,
+            _named(each.quantity, each.energy_source),
+            each.quantity,
+            each.shift,
+            comparison.margin,
+        )
         for name, each in zip(named, comparison.controls, strict=True)
     ]
     console.table(rows, right=(2, 3, 4, 5))
@@ -92,7 +105,9 @@ def _head(comparison: CampaignComparison) -> list[str]:
 
 
 def _named(quantity: Quantity, source: str | None) -> str:
-    return quantity if source is None else f"{quantity} ({source})"
+    if quantity == "time":
+        return time_words(source)
+    return f"{quantity} ({source or NO_SOURCE})"
 
 
 def _row(what: str, of: str, quantity: Quantity, shift: Shift, margin: float) -> list[str]:

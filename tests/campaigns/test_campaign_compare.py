@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -166,9 +167,10 @@ def measured(
 ) -> None:
     """A campaign on this computer whose replays took what ``step_s`` returns.
 
-    ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
-    Replays began ``hours_of`` their cell from now, and controls ``control_hours_of`` it later.
-    A step that keeps everything has ``peak_bytes_of`` its cell.
+    Joules have the ``source``, but those of emulated boards are emulated. ``board_of`` is what the
+    board reported of itself; with ``controls``, every replay has one. Replays began ``hours_of``
+    their cell from now, and controls ``control_hours_of`` it later. A step that keeps everything
+    has ``peak_bytes_of`` its cell.
     """
     document = {
         "schema": "campaign/1",
@@ -189,6 +191,9 @@ def measured(
     expected = expected_step(graph, schedule)
     plan = plan_of(graph, expected)
     for cell in opened.design.cells:
+        described = opened.design.setting_of(cell).description
+        is_emulated = described is not None and described.emulator is not None
+        source_of_cell = "emulated" if is_emulated else source
         asked = AskedOfCell(
             cell=cell,
             profile=None,
@@ -212,8 +217,8 @@ def measured(
             replay = replace(
                 measured_replay(plan, expected, [step, step]),
                 board=board_of(cell),
-                energy_source=source,
-                meter=METER if source == "measured" else NOMINAL,
+                energy_source=source_of_cell,
+                meter=METER if source_of_cell == "measured" else NOMINAL,
             )
             report = replay_report(SUBJECT, expected, plan, replay, (), steps_per_day=1000)
             for control in (False, True) if controls else (False,):
@@ -298,9 +303,28 @@ def test_joules_of_different_sources_are_not_compared(
     assert compare("before", "after", "--json") == 0
     comparison = json.loads(capsys.readouterr().out)
     assert {each["quantity"] for each in comparison["cells"]} == {"time"}
+    of_times = {each.get("energy_source") for each in comparison["cells"]}
+    assert of_times == {"emulated" if source == "emulated" else None}
     assert len(comparison["left_out"]) == 2
     for sentence in comparison["left_out"]:
         assert f"energies are measured in before and {source} in after" in sentence
+
+
+def test_cells_are_taken_together_by_the_source_of_their_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = {"boards": ["local", "emulated-m4f"], "repetitions": 2}
+    measured("before", noisy(1), "measured", **words)
+    measured("after", noisy(2), "measured", **words)
+    assert compare("before", "after") == 0
+    rows = [re.split("  +", line)[:2] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(row for row in rows if row[0].startswith("all ")) == [
+        ["all 2 cells", "energy (emulated)"],
+        ["all 2 cells", "energy (measured)"],
+        ["all 2 cells", "time"],
+        ["all 2 cells", "time (emulated)"],
+    ]
+    assert sum(row[1:] == ["time (emulated)"] for row in rows) == 3
 
 
 def test_cells_without_a_common_repetition_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -450,7 +474,9 @@ def test_controls_that_ran_long_after_their_replays_are_told(
         control_hours_of=lambda cell: hours[cell.network],
     )
     assert compare("extended:linear", "extended:linear") == 0
-    (said,) = (line for line in capsys.readouterr().out.splitlines() if " apart: " in line)
+    lines = capsys.readouterr().out.partition("controls: ")[2].splitlines()
+    assert sum("  energy (measured)  " in line for line in lines) == 2
+    (said,) = (line for line in lines if " apart: " in line)
     assert said.startswith("local, as-described, linear")
     assert "a replay and its control ran up to 50.0 h apart: what changed" in said
 
