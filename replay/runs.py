@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from networks.data import Batches
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
+    from profiler.building.store_layout import StoreLayout
     from replay.running.failure import Trained
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
@@ -399,6 +400,25 @@ def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) ->
     if not plan.pages or description.storage is None:
         return 0
     return store_layout(plan, description.storage).written_bytes
+
+
+def written_bytes_of_replay(layout: StoreLayout, description: DeviceDescription, steps: int) -> int:
+    """Most bytes that a replay writes to storage, if nothing fails.
+
+    Three runs page: the debug build, which a microcontroller has no room for, and two of the
+    schedule. Each writes the values that it begins with; a Linux board fills a new file before.
+
+    Args:
+        layout: that of the schedule's plan, or a larger one.
+        description: the board.
+        steps: number of steps.
+    """
+    if not layout.step_bytes:
+        return 0
+    is_linux = description.firmware is None
+    before = layout.initial_bytes + (layout.most_filled_bytes if is_linux else 0)
+    steps_of_runs = [_GUARDED_STEPS, steps, steps] if is_linux else [steps, steps]
+    return sum(before + count * layout.written_bytes for count in steps_of_runs)
 
 
 def expected_wear(plan: ExecutionPlan, storage: StorageMedium, steps_per_day: float) -> Wear | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +28,8 @@ Quantity: TypeAlias = Literal["time", "energy", "predicted energy"]
 class ComparedCell(StrictModel):
     """The shift of one quantity of a cell, from the first side to the second.
 
-    ``energy_source`` is that of energies.
+    ``energy_source`` is that of energies. Of times it is ``emulated`` if those of a side are, else
+    None.
     """
 
     first: Cell
@@ -40,9 +40,13 @@ class ComparedCell(StrictModel):
 
 
 class Overall(StrictModel):
-    """The shift of one quantity over several cells: of the mean logarithm in a repetition."""
+    """The shift of one quantity over several cells: of the mean logarithm in a repetition.
+
+    The cells have the same ``energy_source``, that of a :class:`ComparedCell`.
+    """
 
     quantity: Quantity
+    energy_source: EnergySource | None = None
     cells: int
     shift: Shift
 
@@ -50,12 +54,16 @@ class Overall(StrictModel):
 class Control(StrictModel):
     """The shift between the replays of a cell and its controls, between which nothing differs.
 
-    ``campaign`` is the one that the cell is of, in the user's words.
+    ``campaign`` is the one that the cell is of, in the user's words. ``furthest_apart_s`` is the
+    longest time between a replay and its control, ``energy_source`` that of a
+    :class:`ComparedCell`.
     """
 
     campaign: str
     cell: Cell
     quantity: Quantity
+    energy_source: EnergySource | None = None
+    furthest_apart_s: NonNegative
     shift: Shift
 
 
@@ -118,11 +126,10 @@ def compare_campaigns(first: Side, second: Side, margin: float) -> CampaignCompa
             f"{first.words} and {second.words} cannot be compared: {reasons}",
             remedy="compare campaigns, or levels of one, whose other levels are the same",
         )
-    counts = Counter(sample.quantity for sample in samples if not sample.is_exact)
-    measured = [quantity for quantity, count in counts.items() if count > 1]
-    comparisons = sum(not sample.is_exact for sample in samples) + len(measured)
+    groups = [group for group in _alike(samples).values() if len(group) > 1]
+    comparisons = sum(not sample.is_exact for sample in samples) + len(groups)
     is_one = _is_one_campaign(first, second)
-    overall = [_overall(quantity, samples, comparisons, margin) for quantity in measured]
+    overall = [_overall(group, comparisons, margin) for group in groups]
     return CampaignComparison(
         first=first.words,
         second=second.words,
@@ -156,7 +163,7 @@ def _furthest_apart_s(pairs: Sequence[tuple[CellResult, CellResult]]) -> float |
     A campaign that was interrupted, extended or repaired has pairs that ran days apart.
     """
     apart_s = [
-        abs((_started(new[number]) - _started(old[number])).total_seconds())
+        _apart_s(old[number], new[number])
         for old, new in (
             (_by_number(first.repetitions), _by_number(second.repetitions))
             for first, second in pairs
@@ -166,8 +173,12 @@ def _furthest_apart_s(pairs: Sequence[tuple[CellResult, CellResult]]) -> float |
     return max(apart_s, default=None)
 
 
-def _started(repetition: Repetition) -> datetime:
-    return datetime.fromisoformat(repetition.circumstances.started)
+def _apart_s(first: Repetition, second: Repetition) -> float:
+    """Seconds between the beginnings of two replays."""
+    before, after = (
+        datetime.fromisoformat(replay.circumstances.started) for replay in (first, second)
+    )
+    return abs((after - before).total_seconds())
 
 
 @dataclass(frozen=True)
@@ -296,7 +307,7 @@ def _quantities(
 ) -> Iterator[tuple[Quantity, EnergySource | None, dict[int, tuple[float, float]]]]:
     """Paired figures by quantity and source, of the repetitions that both sides have.
 
-    Joules of different sources are not paired.
+    Joules of different sources are not paired. Seconds are measured, or emulated.
     """
     times: dict[int, tuple[float, float]] = {}
     joules: dict[EnergySource | None, dict[int, tuple[float, float]]] = {}
@@ -308,7 +319,9 @@ def _quantities(
         if energies[0] and energies[1] and source == new.measured_energy_source:
             joules.setdefault(source, {})[number] = energies[0], energies[1]
     if times:
-        yield "time", None, times
+        replays = [side[number] for number in times for side in (before, after)]
+        is_emulated = any(replay.measured_energy_source == "emulated" for replay in replays)
+        yield "time", "emulated" if is_emulated else None, times
     for source, pairs in joules.items():
         yield "energy", source, pairs
 
@@ -324,28 +337,50 @@ def _by_number(repetitions: Sequence[Repetition]) -> dict[int, Repetition]:
     return {repetition.number: repetition for repetition in repetitions}
 
 
-def _overall(
-    quantity: Quantity, samples: Sequence[_Sample], comparisons: int, margin: float
-) -> Overall | None:
-    """The shift over all cells; None if no repetition is complete."""
-    logs = [sample.logs for sample in samples if sample.quantity == quantity]
+def _alike(
+    samples: Sequence[_Sample],
+) -> Mapping[tuple[Quantity, EnergySource | None], list[_Sample]]:
+    """The measured samples by quantity and source: joules of different sources have no mean."""
+    found: dict[tuple[Quantity, EnergySource | None], list[_Sample]] = {}
+    for sample in samples:
+        if not sample.is_exact:
+            found.setdefault((sample.quantity, sample.source), []).append(sample)
+    return found
+
+
+def _overall(samples: Sequence[_Sample], comparisons: int, margin: float) -> Overall | None:
+    """The shift over samples of one quantity and source; None if no repetition is complete."""
+    logs = [sample.logs for sample in samples]
     complete = set.intersection(*(set(each) for each in logs))
     if not complete:
         return None
     means = [fmean(each[number] for each in logs) for number in sorted(complete)]
     shift = shift_of_logs(means, comparisons, margin)
-    return Overall(quantity=quantity, cells=len(logs), shift=shift)
+    return Overall(
+        quantity=samples[0].quantity,
+        energy_source=samples[0].source,
+        cells=len(logs),
+        shift=shift,
+    )
 
 
 def _controls(sides: tuple[Side, Side], margin: float) -> Iterator[Control]:
-    found: dict[str, tuple[str, CellResult, Quantity, dict[int, tuple[float, float]]]] = {}
+    found: dict[str, tuple[str, _Sample, float]] = {}
     for side in sides:
         for result in side.results.cells:
             old, new = _by_number(result.repetitions), _by_number(result.controls)
             for quantity, source, pairs in _quantities(old, new):
+                sample = _Sample(result, result, quantity, pairs, source)
+                apart_s = max(_apart_s(old[number], new[number]) for number in pairs)
                 key = f"{result.directory.path} {result.cell.hash} {quantity} {source}"
-                found[key] = side.campaign, result, quantity, pairs
-    for campaign, result, quantity, pairs in found.values():
-        before, after = zip(*pairs.values(), strict=True)
-        shift = paired_shift(before, after, len(found), margin)
-        yield Control(campaign=campaign, cell=result.cell, quantity=quantity, shift=shift)
+                found[key] = side.campaign, sample, apart_s
+    for campaign, sample, apart_s in found.values():
+        compared = sample.compared(len(found), margin)
+        yield Control(
+            campaign=campaign,
+            cell=compared.first,
+            quantity=compared.quantity,
+            energy_source=compared.energy_source,
+            furthest_apart_s=apart_s,
+            shift=compared.shift,
+        )

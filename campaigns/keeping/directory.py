@@ -168,7 +168,7 @@ class CampaignDirectory:
 
     def repetition_file(self, cell: Cell, place: ReplayPlace) -> Path:
         """The figures of a finished replay."""
-        return self.of(cell) / f"{place.stem}.json"
+        return self.of(cell) / _mark(place)
 
     def repetition(self, cell: Cell, place: ReplayPlace) -> Repetition | None:
         """The figures of a replay; None if it is not finished yet."""
@@ -247,7 +247,13 @@ def is_solved(files: frozenset[str]) -> bool:
 
 def has_replay(files: frozenset[str], place: ReplayPlace) -> bool:
     """Whether a cell with these files has finished a replay."""
-    return f"{place.stem}.json" in files
+    return _mark(place) in files
+
+
+def names_of_replays(repetitions: int, *, control: bool) -> frozenset[str]:
+    """Names of the files of a cell that mark its replays, or its control replays, as finished."""
+    places = (ReplayPlace(repetition=number, control=control) for number in range(repetitions))
+    return frozenset(map(_mark, places))
 
 
 def count_replays(cells: Collection[frozenset[str]], repetitions: int) -> int:
@@ -288,6 +294,10 @@ def final_failure(
         if failure.is_last and is_asked and not is_mended:
             final = failure
     return final
+
+
+def _mark(place: ReplayPlace) -> str:
+    return f"{place.stem}.json"
 
 
 def _names(directory: str) -> Iterator[str]:

@@ -14,30 +14,35 @@ from devices.description import DeviceDescription, Storage
 from devices.plan import ROW_CHECKSUM_BYTES
 from devices.profile import DeviceProfile
 from devices.wear import Wear, wear
-from networks.training.step import TrainingStep
-from profiler.building.store_layout import record_bytes, rounded_up
+from networks.kinds import Place
+from networks.training.codecs import with_codecs
+from networks.training.step import StepTensor, TrainingStep
+from profiler.building.store_layout import StoreLayout, record_bytes, rounded_up
 from profiler.run.preview import guessed_execution_s, guessed_rate
+from replay.lowering.values import frozen_tensors
 from solver.baselines.names import PAGING_BASELINES
 
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """A training step with nothing recomputed or paged.
+    """A training step.
 
-    ``energy_j`` is None where neither a profile nor the description tells the power.
-    ``most_written_bytes`` are written if each of its tensors is paged out once; more is of no use,
-    since a copy stays valid until its tensor is written again. 0 for a board without storage.
+    ``energy_j`` is None where neither a profile nor the description tells the power. ``layout`` is
+    the layout of what it writes to storage, or a larger one; None if it writes nothing.
     """
 
     time_s: float
     energy_j: float | None
-    most_written_bytes: int
+    layout: StoreLayout | None
 
 
 def estimate_step(
     design: Design, cell: Cell, setting: Setting, profile: DeviceProfile | None
 ) -> StepEstimate:
     """Estimate the step of a cell on its board: from a profile, or from the description alone.
+
+    Nothing is recomputed or paged, but the layout is that of a step that pages each tensor out
+    once; more is of no use, since a copy stays valid until its tensor is written again.
 
     Raises:
         InputError: The network cannot be built, or the profile does not cover it.
@@ -56,7 +61,10 @@ def estimate_step(
         time_s = math.fsum(guessed_execution_s(op.spec, description) for op in step.ops)
         energy_j = nominal_energy_j(description, time_s)
     storage = description.storage
-    return StepEstimate(time_s, energy_j, 0 if storage is None else _most_written(step, storage))
+    # Codes are tensors besides those of the plain step, in which form a schedule may be, too.
+    largest = with_codecs(step) if method.codecs == "auto" else step
+    layout = None if storage is None else _largest_layout(largest, storage)
+    return StepEstimate(time_s, energy_j, layout)
 
 
 def nominal_energy_j(description: DeviceDescription, time_s: float) -> float | None:
@@ -74,9 +82,10 @@ def basis_of(description: DeviceDescription, profile: DeviceProfile | None) -> s
     return f"a guess of {guessed_rate(description)}{power}"
 
 
-def may_page(method: MethodChoice) -> bool:
-    """Whether schedules of a method may write to storage."""
-    return method.paging if method.method == SOLVED else method.method in PAGING_BASELINES
+def may_page(method: MethodChoice, parameters_in: Place) -> bool:
+    """Whether schedules of a method may write to storage: all do if it is the parameters' home."""
+    pages = method.paging if method.method == SOLVED else method.method in PAGING_BASELINES
+    return pages or parameters_in == "storage"
 
 
 def wear_at_most(storage: Storage, written_bytes: int, steps_per_day: float) -> Wear:
@@ -87,12 +96,41 @@ def wear_at_most(storage: Storage, written_bytes: int, steps_per_day: float) -> 
     return wear(storage, written_bytes, blocks, part, steps_per_day)
 
 
-def _most_written(step: TrainingStep, storage: Storage) -> int:
+def _largest_layout(step: TrainingStep, storage: Storage) -> StoreLayout:
+    """Layout of a step that pages each tensor out once, without the places of the tensors."""
+    page, block = storage.page_bytes, storage.erase_block_bytes or 0
+    written_bytes = _most_written(step, page)
+    frozen = list(frozen_tensors(step))
+    frozen_bytes = sum(_whole_bytes(tensor, page) for tensor in frozen)
+    if frozen:  # the values and their record have erase blocks of their own
+        record = rounded_up(record_bytes(len(frozen)), block or page)
+        frozen_bytes = rounded_up(frozen_bytes, block or page) + record
+    tables = [each for each in step.tensors if each.home == "storage" and each.is_table]
+    return StoreLayout(
+        page_bytes=page,
+        erase_block_bytes=block,
+        offsets=(),
+        record_offset=0,
+        written_bytes=written_bytes,
+        step_bytes=rounded_up(written_bytes, block or page),
+        table_bytes=sum(_whole_bytes(table, page) for table in tables if table not in frozen),
+        frozen_bytes=frozen_bytes,
+    )
+
+
+def _whole_bytes(tensor: StepTensor, page: int) -> int:
+    """Bytes of a tensor in storage, in whole pages; of a table, with all its rows."""
+    if not tensor.is_table:
+        return rounded_up(tensor.bytes, page)
+    row_bytes = tensor.bytes // tensor.stretches + ROW_CHECKSUM_BYTES
+    return tensor.home_stretches * rounded_up(row_bytes, page)
+
+
+def _most_written(step: TrainingStep, page: int) -> int:
     """Bytes of all tensors and of the step's record, in whole pages.
 
     Changed rows of tables are written twice: with the step, and to the table.
     """
-    page = storage.page_bytes
     written, rows = 0, 0
     for tensor in step.tensors:
         written += rounded_up(tensor.bytes, page)

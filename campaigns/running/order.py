@@ -10,30 +10,28 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 from campaigns.design.cells import Cell
+from campaigns.keeping.directory import FilesOfCells, names_of_replays
 from campaigns.keeping.records import ReplayPlace
 
 
 def replays_in_order(
-    cells: Iterable[Cell], board: str, repetitions: int, seed: int
+    cells: Iterable[Cell], control: Cell, repetitions: int, seed: int
 ) -> Iterator[tuple[Cell, ReplayPlace]]:
     """All replays of a board, in the order in which they are run.
 
     Args:
         cells: Cells of the board that have schedules, in any order.
-        board: Name of the board.
+        control: The one of them whose schedule runs twice in every repetition.
         repetitions: Number of repetitions.
         seed: Seed of the campaign.
 
     Yields:
         A cell and which of its replays; the same for the same arguments.
     """
-    known = sorted(cells, key=_hash)
-    if not known:
-        return
-    entries = [*((cell, False) for cell in known), (control_of(known, board, seed), True)]
+    entries = [*((cell, False) for cell in sorted(cells, key=_hash)), (control, True)]
     for repetition in range(repetitions):
         shuffled = list(entries)
-        Random(f"{seed} {board} {repetition}").shuffle(shuffled)  # noqa: S311
+        Random(f"{seed} {control.board} {repetition}").shuffle(shuffled)  # noqa: S311
         for position, (cell, is_control) in enumerate(shuffled):
             yield (
                 cell,
@@ -41,16 +39,24 @@ def replays_in_order(
             )
 
 
-def control_of(cells: Iterable[Cell], board: str, seed: int) -> Cell:
+def control_of(cells: Iterable[Cell], repetitions: int, seed: int, files: FilesOfCells) -> Cell:
     """The cell whose schedule runs twice in every repetition.
 
+    It is drawn once. A campaign with more cells keeps the cell that has control replays: those of
+    another cell would run long after its replays, and tell what changed on the board in between.
+
     Args:
-        cells: Cells of the board that have schedules, at least one, in any order.
-        board: Name of the board.
+        cells: Cells of a board that have schedules, at least one, in any order.
+        repetitions: Number of repetitions.
         seed: Seed of the campaign.
+        files: The files that exist. Among cells with equally many control replays, it is drawn.
     """
+    controls = names_of_replays(repetitions, control=True)
     known = sorted(cells, key=_hash)
-    return Random(f"{seed} {board} control").choice(known)  # noqa: S311
+    finished = [len(controls & files.get(cell.hash, frozenset())) for cell in known]
+    most = max(finished)
+    drawn_from = [cell for cell, count in zip(known, finished, strict=True) if count == most]
+    return Random(f"{seed} {drawn_from[0].board} control").choice(drawn_from)  # noqa: S311
 
 
 def _hash(cell: Cell) -> str:

@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from campaigns.design.cells import Cell, Design
-from campaigns.keeping.directory import CampaignDirectory, FilesOfCells, has_replay, is_solved
+from campaigns.keeping.directory import (
+    CampaignDirectory,
+    FilesOfCells,
+    has_replay,
+    is_solved,
+    names_of_replays,
+)
 from campaigns.keeping.records import ReplayPlace
 from campaigns.running.order import control_of, replays_in_order
 
@@ -81,12 +87,13 @@ def replays_of(
     ]
     if not known:
         return Replays(0, ())
-    board, count = known[0].board, repetitions * (len(known) + 1)
-    if _are_run(known, control_of(known, board, seed), repetitions, files):
+    count = repetitions * (len(known) + 1)
+    control = control_of(known, repetitions, seed, files)
+    if _are_run(known, control, repetitions, files):
         return Replays(count, ())
     missing = (
         (cell, place)
-        for cell, place in replays_in_order(known, board, repetitions, seed)
+        for cell, place in replays_in_order(known, control, repetitions, seed)
         if not has_replay(files.get(cell.hash, frozenset()), place)
     )
     return Replays(count, tuple(missing))
@@ -94,13 +101,7 @@ def replays_of(
 
 def _are_run(cells: Sequence[Cell], control: Cell, repetitions: int, files: FilesOfCells) -> bool:
     """Whether no replay is missing, without the order in which they are run."""
-    runs, controls = (
-        {
-            f"{ReplayPlace(repetition=number, control=again).stem}.json"
-            for number in range(repetitions)
-        }
-        for again in (False, True)
-    )
+    runs, controls = (names_of_replays(repetitions, control=again) for again in (False, True))
     return controls <= files.get(control.hash, frozenset()) and all(
         runs <= files.get(cell.hash, frozenset()) for cell in cells
     )

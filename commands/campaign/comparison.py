@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from campaigns.comparing.comparison import CampaignComparison, Quantity
 from campaigns.comparing.shifts import Shift, Verdict
 from commands.console import Console
+from devices.documents.readable import NO_SOURCE, time_words
 
 _MOST_SHOWN = 20
 _CLOSE_S = 3600.0  # replays that began within this time share most of what is slow to change
@@ -22,8 +23,7 @@ def show_comparison(console: Console, comparison: CampaignComparison) -> None:
     console.document(comparison.model_dump(mode="json", by_alias=True, exclude_none=True))
     console.result(f"{comparison.second} against {comparison.first}")
     _show_differences(console, comparison)
-    interval = f"{comparison.confidence:.0%} interval of all"
-    rows = [["cell", "of", "change", interval, "repetitions", "visible", "verdict"]]
+    rows = [_head(comparison)]
     rows += [
         _row(
             str(each.second),
@@ -35,26 +35,46 @@ def show_comparison(console: Console, comparison: CampaignComparison) -> None:
         for each in comparison.cells
     ]
     rows += [
-        _row(f"all {each.cells} cells", each.quantity, each.quantity, each.shift, comparison.margin)
+        _row(
+            f"all {each.cells} cells",
+            _named(each.quantity, each.energy_source),
+            each.quantity,
+            each.shift,
+            comparison.margin,
+        )
         for each in comparison.overall
     ]
     console.table(rows, right=(2, 3, 4, 5))
     if comparison.controls:
-        are_several = len({each.campaign for each in comparison.controls}) > 1
-        console.result("\ncontrols: the same schedule twice in a repetition, which must not differ")
-        rows = [["cell", "of", "change", interval, "repetitions", "visible", "verdict"]]
-        rows += [
-            _row(
-                f"{each.campaign}: {each.cell}" if are_several else str(each.cell),
-                each.quantity,
-                each.quantity,
-                each.shift,
-                comparison.margin,
-            )
-            for each in comparison.controls
-        ]
-        console.table(rows, right=(2, 3, 4, 5))
+        _show_controls(console, comparison)
     _list(console, "not compared", comparison.left_out)
+
+
+def _show_controls(console: Console, comparison: CampaignComparison) -> None:
+    are_several = len({each.campaign for each in comparison.controls}) > 1
+    named = [
+        f"{each.campaign}: {each.cell}" if are_several else str(each.cell)
+        for each in comparison.controls
+    ]
+    console.result("\ncontrols: the same schedule twice in a repetition, which must not differ")
+    rows = [_head(comparison)]
+    rows += [
+        _row(
+            name,
+            _named(each.quantity, each.energy_source),
+            each.quantity,
+            each.shift,
+            comparison.margin,
+        )
+        for name, each in zip(named, comparison.controls, strict=True)
+    ]
+    console.table(rows, right=(2, 3, 4, 5))
+    for name, each in zip(named, comparison.controls, strict=True):
+        if each.quantity == "time" and each.furthest_apart_s > _CLOSE_S:
+            console.result(
+                f"{name}: a replay and its control ran up to {each.furthest_apart_s / 3600:.1f} h"
+                " apart: what changed on the board in between counts as a change"
+            )
 
 
 def _show_differences(console: Console, comparison: CampaignComparison) -> None:
@@ -79,8 +99,15 @@ def _show_differences(console: Console, comparison: CampaignComparison) -> None:
         )
 
 
+def _head(comparison: CampaignComparison) -> list[str]:
+    interval = f"{comparison.confidence:.0%} interval of all"
+    return ["cell", "of", "change", interval, "repetitions", "visible", "verdict"]
+
+
 def _named(quantity: Quantity, source: str | None) -> str:
-    return quantity if source is None else f"{quantity} ({source})"
+    if quantity == "time":
+        return time_words(source)
+    return f"{quantity} ({source or NO_SOURCE})"
 
 
 def _row(what: str, of: str, quantity: Quantity, shift: Shift, margin: float) -> list[str]:

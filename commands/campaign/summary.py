@@ -63,6 +63,16 @@ def announce(
         )
     for reason, boards in _grouped((each.reason, each.setting) for each in replayed):
         console.result(f"{boards}: energy is {_UNKNOWN}: {reason}")
+    watched = [
+        preview.setting
+        for preview in previews
+        if preview.profile_written_bytes and opened.file.watch_steps
+    ]
+    if watched:
+        console.result(
+            f"{', '.join(watched)}: what a profile writes before its watched steps, such as the"
+            " values that they begin with, is not counted"
+        )
     for preview in previews:
         if preview.wear is not None:
             written = size(preview.wear.written_bytes_per_step)

@@ -87,6 +87,25 @@ class StoreLayout:
         parts = min(max(LEAST_PARTS, _FILE_BYTES // self.step_bytes), FILE_PARTS)
         return self.before_parts_bytes + parts * self.step_bytes
 
+    @property
+    def most_filled_bytes(self) -> int:
+        """Most bytes that fill a new scratch file before a run: of this layout, or a smaller one.
+
+        Frozen values at its start are written, not filled.
+        """
+        most = max(LEAST_PARTS * self.step_bytes, _FILE_BYTES)
+        return self.table_bytes + min(FILE_PARTS * self.step_bytes, most)
+
+    @property
+    def initial_bytes(self) -> int:
+        """Most bytes that a run writes besides those of its steps and the filling of a new file.
+
+        These are frozen values, tables, the values that the first step begins with, and pages that
+        make records invalid: of all parts before the first step, and of one after the last.
+        """
+        wiped = (FILE_PARTS + 1 if self.table_bytes else 0) + (1 if self.frozen_bytes else 0)
+        return self.before_parts_bytes + self.written_bytes + wiped * self.page_bytes
+
 
 def store_layout(plan: ExecutionPlan, storage: StorageMedium | None) -> StoreLayout:
     """Lay out the slots of a plan on a board's storage.

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -160,14 +161,16 @@ def measured(
     board_of: Callable[[Cell], BoardIdentity] = lambda _: A_COMPUTER,
     controls: bool = False,
     hours_of: Callable[[Cell], float] = lambda _: 0.0,
+    control_hours_of: Callable[[Cell], float] = lambda _: 0.0,
     peak_bytes_of: Callable[[Cell], int] = lambda _: 10**6,
     **changes: Any,
 ) -> None:
     """A campaign on this computer whose replays took what ``step_s`` returns.
 
-    ``board_of`` is what the board reported of itself; with ``controls``, every replay has one.
-    Replays began ``hours_of`` their cell from now. A step that keeps everything has
-    ``peak_bytes_of`` its cell.
+    Joules have the ``source``, but those of emulated boards are emulated. ``board_of`` is what the
+    board reported of itself; with ``controls``, every replay has one. Replays began ``hours_of``
+    their cell from now, and controls ``control_hours_of`` it later. A step that keeps everything
+    has ``peak_bytes_of`` its cell.
     """
     document = {
         "schema": "campaign/1",
@@ -188,6 +191,9 @@ def measured(
     expected = expected_step(graph, schedule)
     plan = plan_of(graph, expected)
     for cell in opened.design.cells:
+        described = opened.design.setting_of(cell).description
+        is_emulated = described is not None and described.emulator is not None
+        source_of_cell = "emulated" if is_emulated else source
         asked = AskedOfCell(
             cell=cell,
             profile=None,
@@ -198,9 +204,11 @@ def measured(
             predicted_operations=0,
         )
         beginning = Beginning()
-        started = datetime.fromisoformat(beginning.started) + timedelta(hours=hours_of(cell))
-        beginning.started = started.isoformat(timespec="seconds")
+        beginning.started = hours_later(beginning.started, hours_of(cell))
         circumstances = Circumstances.since(beginning)
+        of_control = circumstances.model_copy(
+            update={"started": hours_later(beginning.started, control_hours_of(cell))}
+        )
         solved = SolvedCell.of(asked, graph, schedule, circumstances)
         directory.keep_solved(graph, schedule, solved)
         for number in range(opened.design.repetitions_of(cell)):
@@ -209,14 +217,20 @@ def measured(
             replay = replace(
                 measured_replay(plan, expected, [step, step]),
                 board=board_of(cell),
-                energy_source=source,
-                meter=METER if source == "measured" else NOMINAL,
+                energy_source=source_of_cell,
+                meter=METER if source_of_cell == "measured" else NOMINAL,
             )
             report = replay_report(SUBJECT, expected, plan, replay, (), steps_per_day=1000)
             for control in (False, True) if controls else (False,):
                 place = ReplayPlace(repetition=number, control=control)
-                record = Repetition.of(cell, place, report, circumstances, attempt=1)
+                began = of_control if control else circumstances
+                record = Repetition.of(cell, place, report, began, attempt=1)
                 directory.keep_repetition(record, report)
+
+
+def hours_later(started: str, hours: float) -> str:
+    later = datetime.fromisoformat(started) + timedelta(hours=hours)
+    return later.isoformat(timespec="seconds")
 
 
 def noisy(seed: int, factor: float = 1.0) -> Callable[[Cell, int], float]:
@@ -289,9 +303,28 @@ def test_joules_of_different_sources_are_not_compared(
     assert compare("before", "after", "--json") == 0
     comparison = json.loads(capsys.readouterr().out)
     assert {each["quantity"] for each in comparison["cells"]} == {"time"}
+    of_times = {each.get("energy_source") for each in comparison["cells"]}
+    assert of_times == {"emulated" if source == "emulated" else None}
     assert len(comparison["left_out"]) == 2
     for sentence in comparison["left_out"]:
         assert f"energies are measured in before and {source} in after" in sentence
+
+
+def test_cells_are_taken_together_by_the_source_of_their_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = {"boards": ["local", "emulated-m4f"], "repetitions": 2}
+    measured("before", noisy(1), "measured", **words)
+    measured("after", noisy(2), "measured", **words)
+    assert compare("before", "after") == 0
+    rows = [re.split("  +", line)[:2] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(row for row in rows if row[0].startswith("all ")) == [
+        ["all 2 cells", "energy (emulated)"],
+        ["all 2 cells", "energy (measured)"],
+        ["all 2 cells", "time"],
+        ["all 2 cells", "time (emulated)"],
+    ]
+    assert sum(row[1:] == ["time (emulated)"] for row in rows) == 3
 
 
 def test_cells_without_a_common_repetition_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -425,6 +458,27 @@ def test_rows_of_controls_name_their_campaign(capsys: pytest.CaptureFixture[str]
     assert compare("before:linear", "before:linear") == 0
     rows = capsys.readouterr().out.partition("controls: ")[2].splitlines()
     assert rows[2].startswith("local, as-described, linear")
+
+
+def test_controls_that_ran_long_after_their_replays_are_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hours = {"linear": 50.0, "digits": 0.5}
+    measured(
+        "extended",
+        noisy(1),
+        "measured",
+        networks=list(hours),
+        repetitions=2,
+        controls=True,
+        control_hours_of=lambda cell: hours[cell.network],
+    )
+    assert compare("extended:linear", "extended:linear") == 0
+    lines = capsys.readouterr().out.partition("controls: ")[2].splitlines()
+    assert sum("  energy (measured)  " in line for line in lines) == 2
+    (said,) = (line for line in lines if " apart: " in line)
+    assert said.startswith("local, as-described, linear")
+    assert "a replay and its control ran up to 50.0 h apart: what changed" in said
 
 
 def test_cells_that_one_side_lacks_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from campaigns.design.cells import Cell, Design, design_campaign
 from campaigns.design.file import SOLVED, CampaignFile
 from campaigns.design.opening import open_campaign, shipped_names
-from campaigns.running.order import replays_in_order
+from campaigns.running.order import control_of, replays_in_order
 from devices.description import load_description
 from devices.documents.document import dump_yaml, read_yaml, validate
 from devices.errors import InputError
@@ -260,8 +261,10 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
 ) -> None:
     (cell,) = designed().cells
     cells = [cell.model_copy(update={"hash": f"{number:016x}"}) for number in range(count)]
-    planned = list(replays_in_order(cells, "m4", repetitions, seed))
-    assert planned == list(replays_in_order(reversed(cells), "m4", repetitions, seed))
+    control = control_of(cells, repetitions, seed, {})
+    assert control == control_of(reversed(cells), repetitions, seed, {})
+    planned = list(replays_in_order(cells, control, repetitions, seed))
+    assert planned == list(replays_in_order(reversed(cells), control, repetitions, seed))
     controls = {cell.hash for cell, place in planned if place.control}
     assert len(controls) == 1
     for repetition in range(repetitions):
@@ -271,6 +274,21 @@ def test_each_repetition_runs_every_cell_once_and_the_same_one_twice(
         assert sorted(once) == sorted(cell.hash for cell in cells)
     numbers = [place.repetition for _, place in planned]
     assert numbers == sorted(numbers)
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 1000))
+@settings(max_examples=30)
+def test_a_campaign_with_more_cells_keeps_its_control(few: int, more: int, seed: int) -> None:
+    """Also where two cells have controls, as of an extension that drew another one."""
+    (cell,) = designed().cells
+    drawn = Random(seed).sample(range(1000), few + more)
+    cells = [cell.model_copy(update={"hash": f"{number:016x}"}) for number in drawn]
+    control = control_of(cells[:few], 5, seed, {})
+    files = {
+        cells[-1].hash: frozenset({"control-4.json", "repetition-0.json", "repetition-1.json"}),
+        control.hash: frozenset({"control-0.json", "control-3.json"}),
+    }
+    assert control_of(cells, 5, seed, files) == control
 
 
 # --- refusals -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from campaigns.design.cells import Design
+from campaigns.design.cells import Cell, Design
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.records import Repetition, ReplayPlace
 from campaigns.keeping.results import read_campaign
 from campaigns.keeping.status import read_status
 from campaigns.keeping.tables import write_tables
-from campaigns.running.order import replays_in_order
+from campaigns.running.order import control_of, replays_in_order
 from campaigns.running.remaining import is_finished, replays_of
 from devices.replay import DifferingValue, ValueCheck
 from devices.results import Results
@@ -37,14 +37,23 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> CampaignDirectory:
     return campaign_with_replays(Results(tmp_path_factory.mktemp("results")))
 
 
-def all_replays(design: Design, directory: CampaignDirectory) -> list[tuple[str, ReplayPlace]]:
+def with_schedules(design: Design, directory: CampaignDirectory) -> list[Cell]:
     cells = []
     for cell in design.cells:
         solved = directory.solved(cell)
         if solved is not None and solved.has_schedule:
             cells.append(cell)
-    planned = replays_in_order(cells, "local", REPETITIONS, SEED)
+    return cells
+
+
+def replays_with_control(cells: Sequence[Cell], seed: int) -> list[tuple[str, ReplayPlace]]:
+    control = control_of(cells, REPETITIONS, seed, {})
+    planned = replays_in_order(cells, control, REPETITIONS, seed)
     return [(cell.hash, place) for cell, place in planned]
+
+
+def all_replays(design: Design, directory: CampaignDirectory) -> list[tuple[str, ReplayPlace]]:
+    return replays_with_control(with_schedules(design, directory), SEED)
 
 
 def files_with(
@@ -70,6 +79,18 @@ def test_exactly_the_replays_without_a_file_are_left(
         each for each in planned if each not in done
     ]
     assert is_finished(campaign, design, SEED, files) == (len(done) == len(planned))
+
+
+def test_a_campaign_that_got_more_cells_runs_no_controls_of_another_one(
+    campaign: CampaignDirectory,
+) -> None:
+    design = campaign.design()
+    first, *added = with_schedules(design, campaign)
+    for seed in range(10):
+        files = files_with(design, replays_with_control([first], seed))
+        missing = replays_of(campaign, design.cells, REPETITIONS, seed, files).missing
+        assert not any(place.control for _, place in missing)
+        assert {cell.hash for cell, _ in missing} == {cell.hash for cell in added}
 
 
 def test_a_campaign_with_an_unsolved_cell_is_not_finished(campaign: CampaignDirectory) -> None:

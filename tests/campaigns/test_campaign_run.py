@@ -27,6 +27,7 @@ from campaigns.design.file import SOLVED
 from campaigns.design.opening import open_campaign
 from campaigns.keeping.directory import CampaignDirectory
 from campaigns.keeping.progress import read_progress
+from campaigns.keeping.records import ReplayPlace
 from campaigns.keeping.results import CampaignResults, read_campaign
 from campaigns.running.campaign import Workers, run_campaign
 from campaigns.running.solving import CostedNetwork, costed_network
@@ -37,6 +38,7 @@ from devices.profile import BoardIdentity, DeviceProfile
 from devices.quantities import Slices
 from devices.results import Results
 from profiler.building.plan_memory import firmware_ram_bytes
+from profiler.building.store_layout import store_layout
 from replay.lowering.lowering import lower
 from replay.runs import planned_workspace, training_step_of
 from solver.pools import LastingPool
@@ -187,7 +189,7 @@ def test_a_dry_run_says_what_is_left_and_touches_nothing(
     m4, m3 = document["boards"]
     assert (m4["cells"], m4["unsolved"], m4["replays"], m4["profile_s"]) == (18, 18, 0, None)
     assert (m4["replay_s"], m4["energy_j"], m4["basis"], m4["most_wear"]) == (None,) * 4
-    assert (m3["cells"], m3["replays"]) == (18, 90)
+    assert (m3["cells"], m3["replays"], m3["controls"]) == (18, 95, 5)
     assert m3["profile_s"] > 0
     assert m3["profile_written_bytes"] > 0
     assert not Path("results").exists()
@@ -215,7 +217,8 @@ def test_a_dry_run_estimates_time_and_energy_before_anything_is_measured(
     words = {"boards": boards, "ram_budgets": ["100%"], "methods": ["keep-everything"]}
     file = write(PUBLISHED, **words, repetitions=1, networks=["dscnn"], batches=[8])
     slow_one, fast_one, bench, emulated = previews(capsys, file)
-    steps_s = [board["replay_s"] - 10.0 for board in (slow_one, fast_one)]
+    # Of one replay and its control, of which each takes 10 s besides its steps.
+    steps_s = [board["replay_s"] - 20.0 for board in (slow_one, fast_one)]
     # Work is a thousand times slower; bytes are moved at the same rate.
     assert 100 * steps_s[1] < steps_s[0] < 1000 * steps_s[1]
     for board, step_s in zip((slow_one, fast_one), steps_s, strict=True):
@@ -225,7 +228,7 @@ def test_a_dry_run_estimates_time_and_energy_before_anything_is_measured(
         assert board["reason"] is None
     rate = "a guess of 300 kFLOP/s of armv7e-m at 1 MHz"
     assert slow_one["basis"] == f"{rate} and its nominal_power_w of 3 W"
-    assert bench["replay_s"] > 10.0
+    assert bench["replay_s"] > 20.0
     assert bench["energy_j"] is None
     assert "no nominal_power_w" in bench["reason"]
     assert emulated["energy_source"] == "emulated"
@@ -252,6 +255,10 @@ def test_no_schedule_writes_more_than_a_dry_run_says_before_it_is_found(
         assert unknown["wear"] is None
         estimated = unknown["most_wear"]["written_bytes_per_step"]
         assert 0 < known["wear"]["written_bytes_per_step"] <= estimated
+        known_bytes, estimated_bytes = (
+            board["most_written_bytes"] / board["replays"] for board in (known, unknown)
+        )
+        assert 0 < known_bytes <= estimated_bytes
         Path(file).write_text(Path(file).read_text().replace("page-everything", "griewank"))
         (never,) = previews(capsys, file, "--results", "elsewhere")
         assert (never["most_wear"], never["most_written_bytes"]) == (None, 0)
@@ -272,14 +279,70 @@ def test_a_dry_run_says_how_long_the_storage_lasts(
     campaign_with_replays(
         Results(), boards=["bench.yaml"], methods=["page-everything"], ram_budgets=["100%"]
     )
-    assert run("run", "results/tried.yaml", "--dry-run", "--json") == 0
-    (board,) = json.loads(capsys.readouterr().out)["boards"]
+    (board,) = previews(capsys, "results/tried.yaml")
     wear = board["wear"]
     a_day = wear["written_bytes_per_step"] * wear["steps_per_day"]
     assert a_day > 0
     assert wear["years"] == pytest.approx(1000 * (1 << 30) / a_day / 365.25)
     assert run("run", "results/tried.yaml", "--dry-run") == 0
     assert f"it lasts at most {wear['years']:.3g} years" in capsys.readouterr().out
+
+
+def test_a_dry_run_counts_all_that_control_replays_write(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Steps with their records and copies, and in each of three runs a file that is filled."""
+    storage = {"medium": "sd", "path": ".", "page_bytes": 4096, "capacity_bytes": 1 << 30}
+    described = describe(storage=storage)
+    Path("results").mkdir()
+    Path("results/bench.yaml").write_text(dump_yaml(described))
+    words = {"boards": ["bench.yaml"], "ram_budgets": ["100%"]}
+    directory = campaign_with_replays(Results(), **words, methods=["page-everything"])
+    (result,) = read_campaign(directory.path).cells
+    graph, schedule = result.schedule()
+    step = training_step_of(graph)
+    plan = lower(step, graph, schedule, planned_workspace(step, graph))
+    layout = store_layout(plan, described.storage)
+    (board,) = previews(capsys, "results/tried.yaml")
+    assert (board["replays"], board["controls"]) == (2, 2)
+    took_s = [repetition.circumstances.seconds for repetition in result.repetitions]
+    assert board["replay_s"] == pytest.approx(sum(took_s))
+    steps = 2 * directory.design().steps + 2
+    written = 2 * (steps * layout.written_bytes + 3 * layout.file_bytes)
+    assert written <= board["most_written_bytes"] < 1.5 * written
+
+    first = directory.repetition_file(result.cell, ReplayPlace(repetition=0))
+    shutil.copy(
+        first, directory.repetition_file(result.cell, ReplayPlace(repetition=0, control=True))
+    )
+    (later,) = previews(capsys, "results/tried.yaml")
+    assert (later["replays"], later["controls"]) == (1, 1)
+    assert later["most_written_bytes"] == board["most_written_bytes"] / 2
+
+
+def test_a_dry_run_counts_the_controls_of_a_board_once_and_as_its_dearest_cell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("bench.yaml").write_text(dump_yaml(describe(nominal_power_w=3.0)))
+    conditions = [{"name": "o2", "flags": ["-O2"]}, {"name": "o3", "flags": ["-O3"]}]
+    words = {"conditions": conditions, "networks": ["linear", "dscnn"]}
+    file = write(ON_BENCH, **words, methods=["keep-everything"], batches=[64])
+    found = previews(capsys, file)
+    without, with_controls = sorted(found, key=lambda board: board["controls"])
+    assert (without["replays"], without["controls"]) == (4, 0)
+    assert (with_controls["replays"], with_controls["controls"]) == (6, 2)
+    for key in ("replay_s", "energy_j"):
+        assert with_controls[key] - without[key] > without[key] / 2, "dscnn takes more than linear"
+
+
+def test_a_dry_run_counts_what_every_schedule_writes_of_parameters_in_storage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    storage = {"medium": "sd", "path": ".", "page_bytes": 4096, "capacity_bytes": 1 << 30}
+    Path("bench.yaml").write_text(dump_yaml(describe(storage=storage)))
+    networks = [{"model": "linear", "parameters_in": "storage"}]
+    (board,) = previews(capsys, write(ON_BENCH, networks=networks, methods=["griewank"]))
+    assert board["most_written_bytes"] > 0
 
 
 @pytest.mark.slow

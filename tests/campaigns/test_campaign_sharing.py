@@ -89,7 +89,7 @@ def test_the_commands_that_it_prints_repeat_the_whole_campaign_and_compare_it_wi
     }
     assert cli.main([*printed["repeat"], "--dry-run", "--json"]) == 0
     (board,) = json.loads(capsys.readouterr().out)["boards"]
-    assert board["replays"] == 2
+    assert (board["replays"], board["controls"]) == (4, 2)
     repeated = Results(Path(printed["repeat"][-1])).campaigns / "tried"
     unpacked = tmp_path / "campaigns" / "tried"
     assert repeated != unpacked
