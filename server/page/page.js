@@ -1,7 +1,7 @@
 "use strict";
 // Sends the form, follows its job and shows the answer. Texts are set as text, never as HTML.
 (() => {
-  const limits = JSON.parse(document.getElementById("limits").textContent);
+  const constants = JSON.parse(document.getElementById("constants").textContent);
   const at = (id) => document.getElementById(id);
   const form = at("form");
   const files = ["network_file", "graph_file", "profile_file"];
@@ -56,7 +56,7 @@
       bytes += file.size;
       data.set(name, file);
     }
-    if (bytes > limits.upload_bytes) throw new Error(`The files are larger than ${limits.largest}, the most here.`);
+    if (bytes > constants.upload_bytes) throw new Error(`The files are larger than ${constants.largest}, the most here.`);
     for (const input of form.querySelectorAll("[name]")) {
       const isOn = input.type === "checkbox" ? input.checked : input.value.trim() !== "";
       if (isOn && !input.closest("[hidden]")) data.set(input.name, input.value.trim());
@@ -130,7 +130,7 @@
     set("failure", state.error ?? "");
     at("stop").hidden = hasEnded || Boolean(state.answer);
     at("said").replaceChildren(...state.said.map((sentence) => element("li", {}, sentence)));
-    at("progress").replaceChildren(...(state.answer || hasEnded ? [] : figures(state.progress)));
+    at("progress").replaceChildren(...(state.answer || hasEnded ? [] : figures(state)));
     if (!state.answer) return;
     if (!at("answer").hasChildNodes()) at("answer").append(...state.answer.map(part));
     at("files").hidden = false;
@@ -139,9 +139,9 @@
     at("pictures").append(...state.pictures.slice(drawn).map(picture));
   };
 
-  const figures = (progress) => {
+  const figures = ({ progress, energy_source: source }) => {
     if (!progress) return [];
-    const joules = (value) => (value === null ? "none yet" : quantity(value, "J"));
+    const joules = (value) => (value === null ? "none yet" : `${quantity(value, "J")} (${source ?? constants.no_source})`);
     const rows = [["time", `${progress.seconds.toFixed(1)} s`]];
     if (!progress.phase.startsWith("smallest")) {
       rows.push(["best so far", joules(progress.value)], ["proven bound", joules(progress.bound)]);
