@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import get_args
 
 from devices.description import catalog_names
-from devices.documents.document import DocumentError, read_yaml, schema_of
+from devices.documents.document import DocumentError, read_yaml, schema_of, stated_in_yaml
 from devices.documents.explain import choices
-from devices.profile import DeviceProfile
+from devices.profile import DeviceProfile, EnergySource
 from devices.program import command_line
 from devices.published import load_published, published_names
 from devices.results import Results
@@ -51,6 +52,15 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         raise not_measured(name_or_path, name)
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise NoProfile(f"no profile {name_or_path!r}; {choices(name, known)}")
+
+
+def stated_energy_source(path: Path) -> EnergySource | None:
+    """The energy source that the file of a profile states; None if it states none.
+
+    This takes little time for a profile of any size: the file is parsed as far as the statement.
+    """
+    stated = stated_in_yaml(path, "energy_source")
+    return next((source for source in get_args(EnergySource) if source == stated), None)
 
 
 def not_measured(profile: str, device: str) -> NoProfile:

@@ -57,7 +57,8 @@ class JobState(BaseModel):
         said: Remarks, such as which costs were predicted.
         progress: The last state of the search.
         status: Status of the schedule, as in its file.
-        energy_source: Where its joules come from.
+        energy_source: Where the joules of progress and answer come from; absent before the costs
+            are read, and if they do not state it.
         answer: The answer in words: lines, and tables as lists of rows.
         pictures: Names of the pictures that have been drawn by now.
         error: Why the job failed, in one sentence.
@@ -312,10 +313,12 @@ class Jobs:
                     job.stop()
             case {"said": sentence} if len(job.seen.said) < _MOST_SAID:
                 job.change(said=[*job.seen.said, sentence])
+            case {"energy_source": source}:
+                job.change(energy_source=source)
             case {"progress": progress}:
                 job.change(progress=Progress(**progress))
-            case {"answer": answer, "status": status, "energy_source": source}:
-                job.change(answer=answer, status=status, energy_source=source)
+            case {"answer": answer, "status": status}:
+                job.change(answer=answer, status=status)
             case {"picture": name}:
                 job.change(pictures=[*job.seen.pictures, name])
             case {"error": sentence, "exit_code": code}:

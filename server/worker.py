@@ -133,6 +133,7 @@ def _solve(form: JobForm, results: Path, threads: int, most_s: float, channel: C
     preparing = limit.part(SHARE_FOR_WAYS)
     subjects = read_subjects(source or Path(GRAPH), Results(results), False, channel.say, preparing)
     graph = subjects[0].graph
+    channel.send(energy_source=graph.energy_source)
     kept = replay(graph, keep_everything(graph), form.budget_covers)
     budget = read_budget(form.budget, subjects[0].profile, kept, channel.say)
     if source is not None and source.codecs == "auto":
@@ -154,11 +155,7 @@ def _solve(form: JobForm, results: Path, threads: int, most_s: float, channel: C
     if subject.graph is not graph:
         kept = replay(subject.graph, keep_everything(subject.graph), form.budget_covers)
     write_solved(Path(SCHEDULE), subject.graph, schedule)
-    channel.send(
-        answer=list(summary(schedule, kept, subject.graph)),
-        status=schedule.status,
-        energy_source=schedule.energy_source,
-    )
+    channel.send(answer=list(summary(schedule, kept, subject.graph)), status=schedule.status)
     if schedule.actions:
         _draw(subject, channel)
 

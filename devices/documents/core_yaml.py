@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
@@ -61,12 +62,18 @@ class YamlError(InputError):
 
 def load(text: str) -> Value:
     """Parse the one document in ``text``; None if it is empty. Raises :class:`YamlError`."""
-    try:
+    with _explained():
         return _Reader(text).document()
-    except yaml.MarkedYAMLError as error:
-        raise YamlError(_sentence(error)) from None
-    except yaml.YAMLError as error:
-        raise YamlError(" ".join(str(error).split())) from None
+
+
+def value_of(text: str, key: str) -> Value:
+    """Find the value of a top-level key; None if the document has no such key.
+
+    What follows the value is not parsed. Raises :class:`YamlError`, and
+    :class:`~devices.documents.limits.LimitError` for a mapping of too many keys.
+    """
+    with _explained():
+        return _Reader(text).value_of(key)
 
 
 def dump(data: object, *, end_marked: bool = False) -> str:
@@ -136,6 +143,15 @@ class _Reader:
             raise YamlError(f"{where}: a second document begins; allowed: one in a file")
         return value
 
+    def value_of(self, key: str) -> Value:
+        """The value of a key of the document's mapping; None if there is no such key."""
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        if not isinstance(next(self._events), yaml.MappingStartEvent):
+            return None
+        return next((value for found, value in self._items(1) if found == key), None)
+
     def _value(self, event: yaml.Event, level: int) -> Value:
         try:
             if isinstance(event, yaml.AliasEvent):
@@ -185,14 +201,14 @@ class _Reader:
         self._count(1, 0)
         self._enter(level + 1)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(level + 1)
+            return dict(self._items(level + 1))
         sequence = []
         while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
             sequence.append(self._value(item, level + 1))
         return sequence
 
-    def _mapping(self, level: int) -> dict[str, Value]:
-        mapping: dict[str, Value] = {}
+    def _items(self, level: int) -> Iterator[tuple[str, Value]]:
+        """Keys and values of the mapping whose start was the last event."""
         first_line: dict[str, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             where = _place(event)
@@ -200,14 +216,13 @@ class _Reader:
                 raise YamlError(f"{where}: a key must be a word, not a list, a mapping or an alias")
             self._count(1, len(event.value))
             key = event.value
-            if key in mapping:
+            if key in first_line:
                 shown = _shortened(repr(key))
                 raise YamlError(
                     f"{where}: the key {shown} is already given in line {first_line[key]}"
                 )
             first_line[key] = _mark(event).line + 1
-            mapping[key] = self._value(next(self._events), level)
-        return mapping
+            yield key, self._value(next(self._events), level)
 
     def _count(self, values: int, characters: int) -> None:
         self._values += values
@@ -219,6 +234,17 @@ class _Reader:
     def _enter(self, level: int) -> None:
         check_levels(level)
         self._deepest = max(self._deepest, level)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn errors of PyYAML into :class:`YamlError`."""
+    try:
+        yield
+    except yaml.MarkedYAMLError as error:
+        raise YamlError(_sentence(error)) from None
+    except yaml.YAMLError as error:
+        raise YamlError(" ".join(str(error).split())) from None
 
 
 def _shortened(text: str) -> str:

@@ -204,6 +204,18 @@ def schema_of(path: Path) -> object:
     return data.get("schema") if isinstance(data, dict) else None
 
 
+def stated_in_yaml(path: Path, key: str) -> object:
+    """The value that a YAML file states for a top-level key; None if it states none.
+
+    What follows the value is not parsed: the file may be no valid document. A file that cannot be
+    read as far as the key states nothing.
+    """
+    try:
+        return core_yaml.value_of(read_text(path), key)
+    except InputError:
+        return None
+
+
 def dump_yaml(document: StrictModel) -> str:
     """Format a document as YAML text that :func:`read_yaml` reads back as the same document."""
     data = document.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -7,7 +7,7 @@ from typing import get_args
 from fastapi.responses import HTMLResponse
 from markupsafe import Markup
 
-from devices.documents.readable import size
+from devices.documents.readable import NO_SOURCE, size
 from devices.operation import Loss
 from devices.program import program_version
 from networks.kinds import Optimizer
@@ -24,6 +24,7 @@ def page(choices: Choices, limits: Limits) -> HTMLResponse:
     template = page_environment("server", "page").get_template("page.html.j2")
     text = template.render(
         choices=choices,
+        no_source=NO_SOURCE,
         optimizers=get_args(Optimizer),
         losses=get_args(Loss),
         largest=size(limits.upload_bytes),

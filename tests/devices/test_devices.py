@@ -37,7 +37,7 @@ from devices.documents.document import (
     write_atomically,
 )
 from devices.errors import InputError
-from devices.library import resolve_profile
+from devices.library import resolve_profile, stated_energy_source
 from devices.meters import HwmonMeter
 from devices.operation import SIGNATURES, OperationError, OpSpec
 from devices.profile import (
@@ -1248,6 +1248,31 @@ def test_a_profile_is_found_by_path_by_name_and_among_the_published(tmp_path: Pa
 def test_measured_profile_precedes_a_published_one_of_the_same_name(tmp_path: Path) -> None:
     write_atomically(tmp_path / "m4.yaml", dump_yaml(measured_profile("m4")))
     assert resolve_profile("m4", measured=tmp_path).energy_source == "estimated"
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("schema: x\nnotes: {energy_source: measured}\nenergy_source: emulated\n", "emulated"),
+        ("energy_source: 'estimated' # what follows is not parsed\noperations: [}\n", "estimated"),
+        ("operations: [}\nenergy_source: measured\n", None),
+        ("energy_source: guessed\n", None),
+        ("name: bench\n", None),
+        ("- energy_source: measured\n", None),
+        ("", None),
+    ],
+)
+def test_the_energy_source_of_a_profile_is_what_its_file_states(
+    tmp_path: Path, text: str, stated: str | None
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert stated_energy_source(path) == stated
+
+
+def test_a_file_that_cannot_be_read_states_no_energy_source(tmp_path: Path) -> None:
+    assert stated_energy_source(tmp_path) is None
+    assert stated_energy_source(tmp_path / "absent.yaml") is None
 
 
 def test_an_unknown_profile_lists_what_exists_and_the_near_name(tmp_path: Path) -> None:

@@ -20,6 +20,6 @@ def test_the_exit_code_of_an_answer_is_that_of_the_command(
 ) -> None:
     jobs = Jobs(tmp_path, tmp_path, Limits())
     job = Job("job", tmp_path, JobState(state="running", kept_s=1.0), most_s=1.0)
-    jobs._hear(job, {"answer": ["no schedule"], "status": status, "energy_source": "published"})
+    jobs._hear(job, {"answer": ["no schedule"], "status": status})
     jobs._end(job, "the process has ended", ExitCode.INTERNAL_ERROR)
     assert (job.seen.state, job.seen.exit_code) == ("done", code)

@@ -97,7 +97,7 @@ def test_progress_is_shown_and_a_search_is_stopped(browser: Browser, server: Ser
     page.get_by_text("More options").click()
     page.get_by_label("proven gap").fill("0")
     page.get_by_role("button", name="Solve").click()
-    page.locator("#progress dd", has_text=" mJ").first.wait_for()
+    page.locator("#progress dd", has_text=" mJ (source not stated)").first.wait_for()
     assert page.get_by_role("status").inner_text()
     page.get_by_role("button", name="Stop with the best so far").click()
     page.locator("#state.done").wait_for()

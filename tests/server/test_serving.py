@@ -103,10 +103,13 @@ def test_nothing_fits_is_an_answer_with_the_smallest_budget(server: Server) -> N
 
 
 def test_a_stopped_search_answers_with_the_best_so_far(server: Server) -> None:
-    job = server.submit(graph_file(LARGE), ram_budget="50%", gap="0")
+    name, graph = graph_file(LARGE)["graph_file"]
+    stated = graph.replace(b"{", b'{"energy_source":"emulated",', 1)
+    job = server.submit({"graph_file": (name, stated)}, ram_budget="50%", gap="0")
     for state in server.states(job):
         if state["progress"] and state["progress"]["value"]:
             break
+    assert state["energy_source"] == "emulated", "the source of the joules of the progress"
     assert server.client.get(f"/api/jobs/{job}/schedule").status_code == 409
     assert server.client.post(f"/api/jobs/{job}/stop").status_code == 202
     assert server.ended(job)["state"] == "done"
@@ -360,5 +363,5 @@ def test_openapi_describes_what_a_form_may_have(server: Server) -> None:
     )
     assert set(described["paths"]["/api/jobs/{job}"]) == {"get", "delete"}
     choices = server.client.get("/api/choices").json()
-    assert "m4" in choices["published_profiles"]
+    assert {"name": "m4", "energy_source": "published"} in choices["published_profiles"]
     assert "dscnn" in choices["networks"]
