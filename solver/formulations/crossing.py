@@ -22,6 +22,10 @@ the graph leaves open which of ``t`` and an op ``k`` is first executed first, ei
 Tensor ``i``, written by ``k`` and read by ``r``, crosses ``t`` if ``early[k] - early[r]`` is 1,
 which is the right side of its row; 1 and 0 stand for columns where the graph decides.
 
+Without these columns, rows still say one thing of an op whose order is open and that replaces a
+tensor by another, such as parameters by updated ones: one of the two crosses ``t``
+(:mod:`solver.formulations.replacements`), so that their sources are at least 1 together.
+
 Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound:
 its first executions are in some order, which says what is early; it says what is in RAM at each of
 them, and what is made again. What crosses one op bounds the energy too, without an engine
@@ -31,10 +35,9 @@ not fit (:meth:`CrossingProgram.tightest`).
 
 For an order that is kept, the bound is exact if nothing is recomputed or paged in more than once,
 and if memory between first executions is no tighter than at them, which is true of many training
-steps. In any order it may be lower. Without open ops, nothing certainly crosses large ops such as
-updates of parameters, and parameters that may have been updated already count nowhere. With them,
-parts of an op may be early, and nothing is said of small tensors that may cross, nor of those in
-storage that may not have been read yet.
+steps. In any order it may be lower. Without open ops, little certainly crosses large ops such as
+updates of parameters. With them, parts of an op may be early, and nothing is said of small tensors
+that may cross, nor of those in storage that may not have been read yet.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ import numpy.typing as npt
 
 from solver.engines.program import Program
 from solver.formulations.moment import CrossingColumns, Moment
+from solver.formulations.replacements import Replacements, is_made, is_needed
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 from solver.time_limit import check_time
@@ -80,6 +84,7 @@ class CrossingProgram:
         self.moments: dict[int, Moment] = {}
         self._before = _certainly_before(problem, order)
         self._crossing = self._find_crossing(self._before)
+        self._replacements = Replacements(problem, self._before, self._crossing)
         # Where that is open, the graph's order is a guess of what is in RAM.
         self._likely = self._crossing
         if open_ops:
@@ -93,7 +98,13 @@ class CrossingProgram:
         self._add_columns()
         self._add_deadline()
         self._columns = CrossingColumns(
-            problem, self.program, self.again, self.paged, self._before, open_ops
+            problem,
+            self.program,
+            self.again,
+            self.paged,
+            self._before,
+            self._replacements,
+            open_ops,
         )
 
     def _dearest_page(self) -> float:
@@ -104,22 +115,10 @@ class CrossingProgram:
         """Boolean matrix: whether each tensor (columns) crosses each op (rows)."""
         problem, graph = self.problem, self.problem.graph
         crossing = np.zeros((len(graph.ops), len(graph.tensors)), bool)
-        for i, tensor in enumerate(graph.tensors):
+        for i in range(len(graph.tensors)):
             check_time()
-            if not problem.size[i]:
-                continue
-            readers = list(problem.readers[i])
-            if problem.starts_in_storage[i]:
-                # It is certainly in RAM before ``t`` only if an op before ``t`` reads it.
-                made = before[:, readers].any(axis=1)
-            elif problem.producer[i] < 0:
-                made = np.ones(len(graph.ops), bool)
-            else:
-                made = before[:, problem.producer[i]]
-            if tensor.persist == "ram":
-                crossing[:, i] = made
-            elif readers:
-                crossing[:, i] = made & before[readers].any(axis=0)
+            if problem.size[i]:
+                crossing[:, i] = is_made(problem, before, i) & is_needed(problem, before, i)
         for t in range(len(graph.ops)):
             crossing[t, [*problem.reads[t], *problem.writes[t]]] = False
         return crossing
@@ -164,18 +163,20 @@ class CrossingProgram:
         The worst is first. No two of them are close to each other in the graph's order. With open
         ops, a solution may exceed it in the graph's order only.
         """
-        left = self._size.copy()
+        # Shares of tensors that are neither paged in nor recomputed.
+        left = np.ones(len(self._size))
         for k, column in self.again.items():
-            for i in self.problem.writes[k]:
-                left[i] -= self._size[i] * values[column]
+            left[list(self.problem.writes[k])] -= values[column]
         for i, column in self.paged.items():
-            left[i] -= self._size[i] * values[column]
-        np.maximum(left, 0.0, out=left)
+            left[i] -= values[column]
+        held = self._size * np.maximum(left, 0.0)
         ram_bytes = self.problem.budget.ram_bytes
         excess = np.array(self._footprint, float) - ram_bytes
         for first in range(0, len(excess), 256):
             rows = slice(first, first + 256)
-            excess[rows] += self._likely[rows] @ left
+            excess[rows] += self._likely[rows] @ held
+            if not self._columns.open_ops:  # what is likely may include what replaces it
+                excess[rows] += self._replacements.bytes_at(rows, left)
         excess[list(self.moments)] = -1.0
         chosen: list[int] = []
         apart = max(1, int(len(excess) * _APART))
@@ -195,22 +196,29 @@ class CrossingProgram:
     def knapsack_j(self, t: int) -> float:
         """Lower bound on energy from what crosses op ``t`` alone, without an engine.
 
-        What of it does not fit is paged in or recomputed later. An op that is recomputed costs its
-        outputs shares of its energy, by their sizes. The cheapest bytes, of parts of tensors too,
-        cost no more than those of any schedule.
+        What of it does not fit is paged in or recomputed later; of a tensor and what replaces it,
+        the smaller size at the lower cost. An op that is recomputed costs its outputs shares of its
+        energy, by their sizes. The cheapest bytes, of parts of tensors too, cost no more than those
+        of any schedule.
         """
         problem, crossing = self.problem, self.crossing(t)
+        replacements = list(self._replacements.at(t))
         made = Counter[int]()
-        for i in crossing:
+        for i in (*crossing, *(i for each in replacements for i in (each.old, each.new))):
             made[problem.producer[i]] += problem.size[i]
-        costs = []
-        for i in crossing:
+
+        def per_byte(i: int) -> float:
             k, cost = problem.producer[i], math.inf
             if k in self.again:
                 cost = problem.graph.ops[k].energy_j / made[k]
             if i in self.paged:
                 cost = min(cost, problem.paging_cost(i).energy_j / problem.size[i])
-            costs.append((cost, problem.size[i]))
+            return cost
+
+        costs = [(per_byte(i), problem.size[i]) for i in crossing]
+        for _, old, new in replacements:
+            size = min(problem.size[old], problem.size[new])
+            costs.append((min(per_byte(old), per_byte(new)), size))
         excess = self._footprint[t] + sum(size for _, size in costs) - problem.budget.ram_bytes
         bound_j = self.constant
         for cost, size in sorted(costs):

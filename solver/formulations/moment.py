@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.engines.program import Program
+from solver.formulations.replacements import Replacements
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 from solver.time_limit import check_time
@@ -38,6 +39,7 @@ class CrossingColumns:
     again: dict[int, int]
     paged: dict[int, int]
     before: npt.NDArray[np.bool_]
+    replacements: Replacements
     open_ops: bool
 
 
@@ -74,6 +76,8 @@ class Moment:
         self._unlinked: list[int] = []
         self._at_hand = {*shared.problem.reads[t], *shared.problem.writes[t]}
         self._need_what_crosses()
+        if not shared.open_ops:  # what is early says the same
+            self._need_old_or_new()
         self._need_what_recomputing_reads()
         self._follow_the_graph()
         self._fit()
@@ -93,6 +97,12 @@ class Moment:
                 # held + made again >= made - read
                 terms = [*self._sources(i), *made.times(-1.0), *read.times(1.0)]
                 program.row(terms, ">", made.constant - read.constant)
+
+    def _need_old_or_new(self) -> None:
+        """Of a tensor and what replaces it before ``t`` or after, one is held or made again."""
+        program, replacements = self._shared.program, self._shared.replacements
+        for each in replacements.at(self._t):
+            program.row([*self._sources(each.old), *self._sources(each.new)], ">", 1.0)
 
     def _reads(self, i: int) -> list[_Share]:
         """Whether each reader of a tensor runs before ``t``; those that must are left out."""

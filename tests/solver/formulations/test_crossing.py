@@ -266,9 +266,31 @@ def test_a_parameter_takes_ram_before_its_update_and_after_it() -> None:
     """While ``gw`` runs, either ``v`` or ``v1`` is in RAM, or one is paged in later for 8 J."""
     costed, budget = with_updates_at_any_time(), Budget(ram_bytes=12)
     problem = Problem(costed, budget)
-    assert proven_j(problem) == 6
+    assert proven_j(problem) == pytest.approx(6 + 8)
     assert proven_j(problem, open_ops=True) == pytest.approx(6 + 8)
     assert least_energy_by_exhaustion(costed, budget) == 16
+
+
+def test_a_chain_of_open_ops_leaves_one_of_its_tensors_in_ram() -> None:
+    """While ``t`` runs, ``e``, ``a`` or ``b`` is in RAM, or recomputed later for 7 J."""
+    costed = graph(
+        [
+            op("e0", "x", "e q", energy_j=7.0),
+            op("fa", "e", "a", energy_j=7.0),
+            op("fb", "a", "b", energy_j=7.0),
+            op("t", "q", "y", workspace_bytes=6),
+            op("loss", "b y", "c"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(name, 4) for name in "eab"),
+            *(tensor(name, 1) for name in "qyc"),
+        ],
+    )
+    problem = Problem(costed, Budget(ram_bytes=11))
+    assert proven_j(problem) == pytest.approx(23)
+    assert proven_j(problem, open_ops=True) == pytest.approx(23 + 7)
+    assert proven_j(Problem(costed, Budget(ram_bytes=13)), open_ops=True) == pytest.approx(23)
 
 
 def test_a_chain_of_open_ops_may_be_of_any_length() -> None:
