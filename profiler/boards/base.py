@@ -18,7 +18,7 @@ Wait: TypeAlias = Callable[[float], None]
 
 
 class RebootError(MeasurementInvalid):
-    """The board restarted while it was measuring."""
+    """The board restarted while it was measuring, or since it was prepared."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.boards.pinning import NOT_HELD, Pinning
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
-from profiler.boards.run_files import ONLY_NEW, RunFiles, transfer_limit_s
+from profiler.boards.run_files import ONLY_NEW, RunFiles, of_boot, transfer_limit_s
 from profiler.building.plan_source import plans_source
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import ClockReading
@@ -170,7 +170,10 @@ class PosixBoard:
         self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
     ) -> Outcome:
         """Run a plan detached, with only an occasional poll. A connection that is lost and comes
-        back meanwhile makes no difference."""
+        back meanwhile makes no difference.
+
+        Records of another boot than that in which the board was prepared are left out.
+        """
         self._put(_PLAN, plan.encode())
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
         written = RunFiles.anew(self.transport, moves_data)
@@ -190,7 +193,8 @@ class PosixBoard:
             self._wait(command, written, expected_s, wait)
             hindrance = self._hindrance()
             fetched = dict(written.fetch(_TRANSFER_TIMEOUT_S))
-            return replace(written.outcome(fetched), hindrance=hindrance)
+            outcome = replace(written.outcome(fetched), hindrance=hindrance)
+            return of_boot(outcome, self.facts.boot_id, self.name)
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
@@ -350,7 +354,8 @@ class PosixBoard:
                 hindrance = self._hindrance()
                 for name, content in written.fetch(_SALVAGE_TIMEOUT_S):
                     found |= {name: content}
-        return replace(written.outcome(found, cut), hindrance=hindrance)
+        outcome = replace(written.outcome(found, cut), hindrance=hindrance)
+        return of_boot(outcome, self.facts.boot_id, self.name)
 
     def _put_data(self, data: PlanData) -> None:
         """Put a plan's data, unless the board has them from an earlier plan."""

@@ -10,7 +10,7 @@ import pytest
 
 from devices.claims.owner import Owner
 from devices.errors import BoardCommandFailed, BoardInUse
-from profiler.boards.base import Outcome
+from profiler.boards.base import Outcome, RebootError
 from profiler.boards.posix import PosixBoard
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import describe
@@ -75,6 +75,17 @@ def test_records_are_kept_where_the_samples_cannot_be_fetched(
     assert isinstance(outcome.cut, KeyboardInterrupt)
     assert "window id=0" in outcome.results
     assert outcome.samples == ""
+
+
+def test_records_of_another_boot_are_left_out(board: PosixBoard) -> None:
+    facts = board.facts
+    board.facts = replace(facts, boot_id="an earlier boot")
+    outcome = run(board, PLAN)
+    assert isinstance(outcome.cut, RebootError)
+    assert "rebooted between two runs" in str(outcome.cut)
+    assert (outcome.results, outcome.samples) == ("", "")
+    board.facts = facts
+    assert run(board, PLAN).cut is None
 
 
 def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
