@@ -26,6 +26,7 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.boards.clock import read_clock
 from profiler.boards.pinning import NOT_HELD, Pinning
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
@@ -162,9 +163,7 @@ class PosixBoard:
         return temperature_mc / 1e3 if temperature_mc else None
 
     def clock(self) -> ClockReading:
-        asked_s = time.monotonic()
-        board_ns = int(self._run_harness("clock"))
-        return ClockReading(board_ns, asked_s, time.monotonic())
+        return read_clock(lambda: int(self._run_harness("clock")))
 
     def run_plan(
         self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
