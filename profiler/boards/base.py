@@ -113,6 +113,9 @@ class Board(Protocol):
             wait: Called about twice a second meanwhile.
             data: Bytes that the plan's ``load`` lines write to the board.
 
+        Raises:
+            BoardInUse: Another program has claimed the board since.
+
         Returns:
             What the plan left. Whatever ends it early (also Ctrl-C, or a :class:`RebootError`) is
                 in ``cut``, beside the records that were finished.

@@ -120,8 +120,7 @@ class PosixBoard:
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and read the board's facts. After a reboot the private directory is
         new, or the claim is gone, which may lie elsewhere."""
-        if self._alone:
-            self.transport.claim(Owner.this_process())
+        self._claim()
         self._storage_directory = self._make_storage_directory()  # before a minute of compiling
         self._data_sha256 = None
         self._forget_build()
@@ -171,7 +170,8 @@ class PosixBoard:
         """Run a plan detached, with only an occasional poll. A connection that is lost and comes
         back meanwhile makes no difference.
 
-        Records of another boot than that in which the board was prepared are left out.
+        Records of another boot than that in which the board was prepared are left out. A board that
+        has lost its claim is claimed again before the plan starts.
         """
         self._put(_PLAN, plan.encode())
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
@@ -180,6 +180,7 @@ class PosixBoard:
         if written.dumped is not None:
             self._put_data(data)
             files += [_DATA, written.dumped]
+        self._claim()  # as long as this computer slept, other programs could claim the board
         if self._pinning is not None:
             self._pinning.hold()  # the transfers may have taken longer than its guard waits
         command: DetachedCommand | None = None
@@ -215,12 +216,11 @@ class PosixBoard:
 
     def __enter__(self) -> Self:
         self.transport.connect()
-        if self._alone:
-            try:
-                self.transport.claim(Owner.this_process())
-            except BaseException:
-                self.transport.close()
-                raise
+        try:
+            self._claim()
+        except BaseException:
+            self.transport.close()
+            raise
         return self
 
     def __exit__(
@@ -230,6 +230,12 @@ class PosixBoard:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _claim(self) -> None:
+        """Claim the board, if it is to be used alone. Raises :class:`~devices.errors.BoardInUse` if
+        another program has claimed it."""
+        if self._alone:
+            self.transport.claim(Owner.this_process())
 
     def _forget_build(self) -> None:
         if self._builder is not None:

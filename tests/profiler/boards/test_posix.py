@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +98,21 @@ def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
     board.prepare(lambda _what: None)
     with LocalTransport() as other, pytest.raises(BoardInUse):
         other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))
+
+
+def test_a_board_that_was_claimed_by_another_program_runs_no_plan(
+    board: PosixBoard, tmp_path: Path
+) -> None:
+    """As after this computer has slept for more than ten minutes."""
+    (claim,) = (tmp_path / "joulewright-boards").iterdir()
+    os.utime(claim, (time.time() - 660, time.time() - 660))
+    with LocalTransport() as other:
+        other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))
+        with pytest.raises(BoardInUse, match="process 7 on elsewhere"):
+            run(board, PLAN)
+    assert run(board, PLAN).cut is None
+    (claim,) = (tmp_path / "joulewright-boards").iterdir()
+    assert claim.stat().st_mtime > time.time() - 60
 
 
 def test_throttling_bits_that_cannot_be_read_are_unknown(board: PosixBoard, tmp_path: Path) -> None:
