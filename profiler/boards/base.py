@@ -18,7 +18,7 @@ Wait: TypeAlias = Callable[[float], None]
 
 
 class RebootError(MeasurementInvalid):
-    """The board restarted while it was measuring."""
+    """The board restarted while it was measuring, or since it was prepared."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,9 @@ class Board(Protocol):
             expected_s: Expected duration.
             wait: Called about twice a second meanwhile.
             data: Bytes that the plan's ``load`` lines write to the board.
+
+        Raises:
+            BoardInUse: Another program has claimed the board since.
 
         Returns:
             What the plan left. Whatever ends it early (also Ctrl-C, or a :class:`RebootError`) is

@@ -26,10 +26,11 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.boards.clock import read_clock
 from profiler.boards.pinning import NOT_HELD, Pinning
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.boards.raw_flash import find_partition
-from profiler.boards.run_files import ONLY_NEW, RunFiles, transfer_limit_s
+from profiler.boards.run_files import ONLY_NEW, RunFiles, of_boot, transfer_limit_s
 from profiler.building.plan_source import plans_source
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import ClockReading
@@ -119,8 +120,7 @@ class PosixBoard:
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and read the board's facts. After a reboot the private directory is
         new, or the claim is gone, which may lie elsewhere."""
-        if self._alone:
-            self.transport.claim(Owner.this_process())
+        self._claim()
         self._storage_directory = self._make_storage_directory()  # before a minute of compiling
         self._data_sha256 = None
         self._forget_build()
@@ -162,15 +162,17 @@ class PosixBoard:
         return temperature_mc / 1e3 if temperature_mc else None
 
     def clock(self) -> ClockReading:
-        asked_s = time.monotonic()
-        board_ns = int(self._run_harness("clock"))
-        return ClockReading(board_ns, asked_s, time.monotonic())
+        return read_clock(lambda: int(self._run_harness("clock")))
 
     def run_plan(
         self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA
     ) -> Outcome:
         """Run a plan detached, with only an occasional poll. A connection that is lost and comes
-        back meanwhile makes no difference."""
+        back meanwhile makes no difference.
+
+        Records of another boot than that in which the board was prepared are left out. A board that
+        has lost its claim is claimed again before the plan starts.
+        """
         self._put(_PLAN, plan.encode())
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
         written = RunFiles.anew(self.transport, moves_data)
@@ -178,6 +180,7 @@ class PosixBoard:
         if written.dumped is not None:
             self._put_data(data)
             files += [_DATA, written.dumped]
+        self._claim()  # as long as this computer slept, other programs could claim the board
         if self._pinning is not None:
             self._pinning.hold()  # the transfers may have taken longer than its guard waits
         command: DetachedCommand | None = None
@@ -190,7 +193,8 @@ class PosixBoard:
             self._wait(command, written, expected_s, wait)
             hindrance = self._hindrance()
             fetched = dict(written.fetch(_TRANSFER_TIMEOUT_S))
-            return replace(written.outcome(fetched), hindrance=hindrance)
+            outcome = replace(written.outcome(fetched), hindrance=hindrance)
+            return of_boot(outcome, self.facts.boot_id, self.name)
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, written, cut)
@@ -212,12 +216,11 @@ class PosixBoard:
 
     def __enter__(self) -> Self:
         self.transport.connect()
-        if self._alone:
-            try:
-                self.transport.claim(Owner.this_process())
-            except BaseException:
-                self.transport.close()
-                raise
+        try:
+            self._claim()
+        except BaseException:
+            self.transport.close()
+            raise
         return self
 
     def __exit__(
@@ -227,6 +230,12 @@ class PosixBoard:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _claim(self) -> None:
+        """Claim the board, if it is to be used alone. Raises :class:`~devices.errors.BoardInUse` if
+        another program has claimed it."""
+        if self._alone:
+            self.transport.claim(Owner.this_process())
 
     def _forget_build(self) -> None:
         if self._builder is not None:
@@ -350,7 +359,8 @@ class PosixBoard:
                 hindrance = self._hindrance()
                 for name, content in written.fetch(_SALVAGE_TIMEOUT_S):
                     found |= {name: content}
-        return replace(written.outcome(found, cut), hindrance=hindrance)
+        outcome = replace(written.outcome(found, cut), hindrance=hindrance)
+        return of_boot(outcome, self.facts.boot_id, self.name)
 
     def _put_data(self, data: PlanData) -> None:
         """Put a plan's data, unless the board has them from an earlier plan."""

@@ -6,26 +6,12 @@ and its number is read from the board. The harness compares the name once more b
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from devices.description import Storage
 from devices.errors import BoardCommandFailed, RequestRefused
+from profiler.boards.mtd import Partition, find_use, read_partitions
 from profiler.transports.base import Transport
 
 FLAG = "--overwrite-raw-flash"
-
-# "mtd0: 00800000 00020000 "scratch"": size and erase block, hexadecimal.
-_PARTITION = re.compile(r'mtd(\d+): ([0-9a-f]+) ([0-9a-f]+) "(.*)"')
-_UBI = "cat /sys/class/ubi/ubi*/mtd_num 2>/dev/null || true"
-
-
-@dataclass(frozen=True)
-class _Partition:
-    number: int
-    bytes: int
-    erase_block_bytes: int
-    name: str
 
 
 def require_overwritable(device: str, storage: Storage, is_allowed: bool) -> None:
@@ -54,18 +40,17 @@ def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) 
     """End of a plan's ``scratch`` line for the description's ``mtd_partition``.
 
     Raises:
-        RequestRefused: The board has no partition of this name or more than one, or it is in use or
-            not as described.
+        RequestRefused: The board has no partition of this name or more than one, it or one that
+            shares bytes with it is in use, or it is not as described.
     """
     name = storage.mtd_partition
     try:
-        table = transport.run(["cat", "/proc/mtd"], timeout_s=timeout_s).stdout
+        partitions = read_partitions(transport, timeout_s=timeout_s)
     except BoardCommandFailed as error:
         raise RequestRefused(
             f"{transport.name}: storage.mtd_partition is {name!r}, but the board reports no raw"
             f" flash: {error}"
         ) from error
-    partitions = _parse(table)
     found = [partition for partition in partitions if partition.name == name]
     if len(found) != 1:
         there = ", ".join(repr(partition.name) for partition in partitions) or "none"
@@ -75,7 +60,12 @@ def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) 
         )
     (partition,) = found
     _require_described(transport.name, storage, partition)
-    _require_unused(transport, partition, timeout_s)
+    use = find_use(transport, partition, partitions, timeout_s=timeout_s)
+    if use is not None:
+        raise RequestRefused(
+            f"{transport.name}: partition {name!r} (/dev/mtd{partition.number}) {use}; nothing was"
+            " written. Name one that is not in use"
+        )
     return (
         f"offset={storage.scratch_offset_bytes} page_bytes={storage.page_bytes}"
         f" erase_block_bytes={partition.erase_block_bytes} mtd=/dev/mtd{partition.number}"
@@ -83,14 +73,7 @@ def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) 
     )
 
 
-def _parse(table: str) -> list[_Partition]:
-    return [
-        _Partition(int(number), int(size, 16), int(erase_block, 16), name)
-        for number, size, erase_block, name in _PARTITION.findall(table)
-    ]
-
-
-def _require_described(board: str, storage: Storage, partition: _Partition) -> None:
+def _require_described(board: str, storage: Storage, partition: Partition) -> None:
     if partition.erase_block_bytes != storage.erase_block_bytes:
         raise RequestRefused(
             f"{board}: partition {partition.name!r} has erase blocks of"
@@ -102,18 +85,4 @@ def _require_described(board: str, storage: Storage, partition: _Partition) -> N
         raise RequestRefused(
             f"{board}: partition {partition.name!r} has {partition.bytes} bytes; the description's"
             f" scratch ends at {end}"
-        )
-
-
-def _require_unused(transport: Transport, partition: _Partition, timeout_s: float) -> None:
-    number, name = partition.number, partition.name
-    mounts = transport.run(["cat", "/proc/mounts"], timeout_s=timeout_s).stdout
-    sources = {line.split(" ")[0].replace("\\040", " ") for line in mounts.splitlines()}
-    of_partition = {f"mtd{number}", f"mtd:{name}", f"/dev/mtd{number}", f"/dev/mtdblock{number}"}
-    attached = transport.run(["sh", "-c", _UBI], timeout_s=timeout_s).stdout.split()
-    use = "is mounted" if sources & of_partition else "belongs to UBI"
-    if sources & of_partition or str(number) in attached:
-        raise RequestRefused(
-            f"{transport.name}: partition {name!r} (/dev/mtd{number}) {use}; nothing was written."
-            " Name one that is not in use"
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from profiler.boards.base import Outcome
+from profiler.boards.base import Outcome, RebootError
+from profiler.script.records import boot_of
 from profiler.transports.base import Transport
 
 # The rate of the slowest links: a replay transfers as much data as the network has.
@@ -71,6 +72,23 @@ class RunFiles:
         words = ["sh", "-c", _SIZES, "sh", *names]
         answer = self.transport.run(words, timeout_s=_SIZES_TIMEOUT_S)
         return [int(line) for line in answer.stdout.split()]
+
+
+def of_boot(outcome: Outcome, boot_id: str, board: str) -> Outcome:
+    """The outcome, without its records if they are of another boot than ``boot_id``.
+
+    After a boot, sensors may have other numbers, a governor that somebody set is gone, and storage
+    may not be mounted: no time and no energy counts. Values do, which are the same in any boot.
+    The run is then cut by a :class:`RebootError`, unless something else has cut it. ``board`` is
+    the board's name in messages.
+    """
+    if boot_of(outcome.results) in (None, boot_id):
+        return outcome
+    reboot = RebootError(
+        f"{board}: the board rebooted between two runs",
+        remedy="check its power supply and its temperature",
+    )
+    return replace(outcome, results="", samples="", cut=outcome.cut or reboot)
 
 
 def transfer_limit_s(size_bytes: int, least_s: float) -> float:

@@ -27,6 +27,7 @@ from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build
 from devices.program import command_line
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.boards.clock import read_clock
 from profiler.boards.plan_data import NO_DATA, PlanData
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.building.toolchain import KERNEL_FLAGS
@@ -137,9 +138,7 @@ class SerialBoard:
         return temperature_mc / 1e3 if temperature_mc else None
 
     def clock(self) -> ClockReading:
-        asked_s = time.monotonic()
-        board_ns = self._health()["clock_ns"]
-        return ClockReading(board_ns, asked_s, time.monotonic())
+        return read_clock(lambda: self._health()["clock_ns"])
 
     def run_plan(
         self, plan: str, *, expected_s: float, wait: Wait, data: PlanData = NO_DATA

@@ -59,11 +59,16 @@ class BoardSamples:
 @dataclass(frozen=True)
 class ClockReading:
     """A reading of the board's clock between two instants of this computer's ``time.monotonic()``:
-    when it was requested, and when the answer had arrived."""
+    when it was requested, and when the answer had arrived.
+
+    That clock stands still while this computer sleeps. ``asleep_s`` says for how long it had slept
+    since its boot, at both instants.
+    """
 
     board_ns: int
     asked_s: float
     answered_s: float
+    asleep_s: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True)

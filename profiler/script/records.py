@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from devices.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples
 
 FIRST_LINE = "joulewright-results 1"
+
+_START = re.compile(r"^start boot_id=(\S+) ", re.MULTILINE)
+_UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,16 @@ def parse_results(text: str) -> Results:
 def _health(fields: Mapping[str, str]) -> Health:
     boot_id = fields["boot_id"]
     return Health(boot_id, **{k: int(v) for k, v in fields.items() if k != "boot_id"})
+
+
+def boot_of(text: str) -> str | None:
+    """Id of the boot in which the harness wrote these results; None where they do not say.
+
+    Args:
+        text: Content of the results file, as far as it was written.
+    """
+    found = _START.search(text)
+    return None if found is None or found[1] == _UNKNOWN else found[1]
 
 
 def parse_samples(text: str, files: int) -> BoardSamples:

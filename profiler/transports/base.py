@@ -68,9 +68,10 @@ class Transport(Protocol):
     def claim(self, owner: Owner) -> None:
         """Use the board alone from now on, while the transport is connected.
 
-        This keeps out processes of other users and of other computers that claim it too; a claim
+        This keeps out processes of other users and of other computers that claim it too. A claim
         expires when its owner has been silent for some minutes, unless what it has started still
-        runs. Raises
+        runs; calls after that do not renew it, and the board has to be claimed again. Repeating a
+        claim that has not expired changes nothing. Raises
         :class:`~devices.errors.BoardInUse` if another process has claimed the board.
         """
         ...

@@ -18,7 +18,8 @@ All but the outputs are empty files, whose names can be written and changed even
 Sessions that use the board alone tell those of other users and other computers so::
 
     TMPDIR/joulewright-boards/       mode 1777
-        TOKEN                        the process that uses the board; touched by every call
+        TOKEN                        the process that uses the board, its session, and `held` once
+                                     no other claim counted; touched by every call while it counts
 
 A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended. A job that is being
 started meanwhile then cannot write its note, and gives up.
@@ -76,6 +77,14 @@ lives() {
   [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
 }
 
+# Whether the claim $1 of the session in directory $2 counts: its owner gave a sign of life lately,
+# or a program that it started still runs, as far as this user may see that.
+counts() {
+  [ "$(find "$1" -prune -mmin +LEASE 2>/dev/null)" ] || return 0
+  for note in "$2/.joulewright"/*.[0-9]*.*; do lives "$note" && return; done
+  return 1
+}
+
 # End the groups in these notes: with SIGTERM, and 20 pauses later with SIGKILL. A process that is
 # writing to a slow disk ends after that, and keeps its locks until then: wait for it, 50 pauses at
 # most.
@@ -109,7 +118,7 @@ remove_session() {
   done
   rm -rf -- "$1/closing.$2"
 }
-""".replace("CLAIMS", _CLAIMS)
+""".replace("CLAIMS", _CLAIMS).replace("LEASE", str(LEASE_MINUTES))
 
 # $1 path of the job's notes, $2 time limit in seconds or nothing if detached, $3 the limit in whole
 # seconds, then the command. Leads a session of its own, to which its timer belongs as well.
@@ -222,13 +231,12 @@ done
 
 
 def claim(directory: str, process: str, owner: str) -> str:
-    """Claim the board for a session. Can be repeated.
+    """Claim the board for a session. Can be repeated, and changes nothing while the claim counts.
 
     Prints nothing, or the owner of another claim if that is not of the same process; there is none
     of this session then. Where claims cannot be kept, nothing is printed either. The claim of a
     session that is gone does not count: whoever removed what a killed process had left has not seen
-    its claim if ``TMPDIR`` was another directory there. One whose owner is silent counts while a
-    program that it started still runs, as far as this user may see that.
+    its claim if ``TMPDIR`` was another directory there.
     """
     token = posixpath.basename(directory).partition(".")[2]
     return f"""{_enter(directory)}
@@ -236,6 +244,8 @@ claims={_CLAIMS}
 mkdir -m 1777 "$claims" 2>/dev/null
 [ -d "$claims" ] && [ ! -L "$claims" ] && cd -- "$claims" || exit 0
 umask 022
+if [ -O {token} ] && counts {token} {shlex.quote(directory)} &&
+   [ "$(tail -n 1 {token})" = held ]; then exit 0; fi
 {{ printf '%s\\n' {shlex.quote(process)} {shlex.quote(owner)} {shlex.quote(directory)} >.{token} &&
   mv -f .{token} {token}; }} 2>/dev/null || exit 0
 for other in *; do
@@ -244,15 +254,12 @@ for other in *; do
     <"$other" 2>/dev/null || continue
   if [ -O "$other" ] && [ ! -d "$session" ]; then rm -f "$other"; continue; fi
   [ "$process" != {shlex.quote(process)} ] || continue
-  if [ "$(find "$other" -prune -mmin +{LEASE_MINUTES} 2>/dev/null)" ]; then
-    runs=
-    for note in "$session/{CONTROL}"/*.[0-9]*.*; do if lives "$note"; then runs=yes; fi; done
-    [ "$runs" ] || continue
-  fi
+  counts "$other" "$session" || continue
   rm -f {token}
   printf '%s\\n' "$owner" | head -c 300
   exit 0
 done
+{{ echo held >>{token}; }} 2>/dev/null || exit 0
 """
 
 
@@ -377,7 +384,7 @@ cd -- {shlex.quote(directory)} || exit {DIRECTORY_GONE}
 claim={_CLAIMS}/{posixpath.basename(directory).partition(".")[2]}
 sign_of_life() {{
   : >{CONTROL}/seen
-  if [ -O "$claim" ]; then touch "$claim"; fi
+  if [ -O "$claim" ] && counts "$claim" .; then touch "$claim"; fi
 }}
 sign_of_life"""
 

@@ -179,7 +179,10 @@ class ReplaySession:
                 throttled=None,
                 is_measured=False,
             )
-            raise self._rebooted(plan, unmetered, outcome.cut) from outcome.cut
+            is_trained = has_ended and bool(values)
+            raise self._rebooted(
+                plan, unmetered, outcome.cut, is_trained=is_trained
+            ) from outcome.cut
         try:
             trace = observed.trace(records.results, outcome)
         except BaseException as error:
@@ -302,14 +305,21 @@ class ReplaySession:
             operation=f"{self.board.name}: {name}: {during}",
         )
 
-    def _rebooted(self, plan: int, record: ReplayRecord, reboot: RebootError) -> ReplayFailed:
-        """Error for a board that rebooted during a run."""
+    def _rebooted(
+        self, plan: int, record: ReplayRecord, reboot: RebootError, *, is_trained: bool
+    ) -> ReplayFailed:
+        """Error for a board that rebooted during a run, or before it.
+
+        ``is_trained`` says that the values after the last step were received.
+        """
         try:
             self.board.prepare(self.progress)
         except JoulewrightError as error:
             remark, recovered = _not_read_back(error), None
         else:
             remark, recovered = self._what_is_left(plan, record)
+        if is_trained:
+            remark = "The values after the last step were received"
         return ReplayFailed(f"{reboot}. {record.plan.name}: {remark}", record, recovered)
 
     def _what_is_left(self, plan: int, record: ReplayRecord) -> tuple[str, Trained | None]:

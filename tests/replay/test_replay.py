@@ -432,12 +432,28 @@ def test_values_of_finished_training_are_kept_if_the_board_restarts_then(
     monkeypatch.setattr(board, "run_plan", restarted)
     monkeypatch.setattr(board, "prepare", lambda _progress: None)
     kept: list[Trained] = []
-    with pytest.raises(ReplayFailed, match="the board restarted"):
+    with pytest.raises(ReplayFailed, match=r"board restarted.*last step were received"):
         bench.run(SCHEDULED, watched=False, keep=kept.append)
     monkeypatch.undo()
     (trained,) = kept
     assert trained.step == STEPS
     require_values_after(bench, trained.step, trained.values)
+
+
+def test_a_training_after_a_reboot_keeps_its_values_and_not_its_times(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board = bench.session.board
+    facts = board.facts
+    monkeypatch.setattr(board, "facts", replace(facts, boot_id="an earlier boot"))
+    monkeypatch.setattr(board, "prepare", lambda _progress: setattr(board, "facts", facts))
+    kept: list[Trained] = []
+    with pytest.raises(ReplayFailed, match=r"between two runs.*last step were received") as raised:
+        bench.run(SCHEDULED, watched=False, keep=kept.append)
+    monkeypatch.undo()
+    assert raised.value.record.steps == ()
+    (trained,) = kept
+    require_values_after(bench, STEPS, trained.values)
 
 
 @pytest.mark.parametrize("cut", [KeyboardInterrupt(), RebootError("the board restarted")])

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from profiler.meters.base import BlockRecord, MarkerPattern
 from profiler.meters.capture import Capture
 
+MOST_RATE_ERROR = 0.05
+"""Largest rate error of a board's clock: internal RC oscillators are within a few per cent."""
+
 _NS_PER_S = 1e9
 
 

@@ -19,10 +19,7 @@ from numpy.typing import NDArray
 from devices.errors import MeasurementInvalid
 from profiler.meters.base import BlockRecord
 from profiler.meters.capture import Capture, Flaw
-from profiler.meters.sync.base import ClockMap, SyncLost
-
-_MOST_RATE_ERROR = 0.05
-"""Largest rate error of a board's clock: internal RC oscillators are within a few per cent."""
+from profiler.meters.sync.base import MOST_RATE_ERROR, ClockMap, SyncLost
 
 _RATE_WANDER = 2e-3
 """Largest change of the rate during a block, as of an RC oscillator that warms up."""
@@ -121,7 +118,7 @@ def _recorded(
     window.
     """
     begin_ns, length_s = windows_ns[0][0], capture.end_s - capture.start_s
-    longest_ns = 1e9 * length_s / (1 - _MOST_RATE_ERROR)
+    longest_ns = 1e9 * length_s / (1 - MOST_RATE_ERROR)
     fitting = tuple(each for each in windows_ns if each[1] - begin_ns <= longest_ns)
     return fitting or windows_ns[:1]
 
@@ -199,7 +196,7 @@ class _Matcher:
 
     def _walk(self, window: int, pulse: int, allowed: int) -> _Match | None:
         pulses, windows_s = self._pulses, self._windows_s
-        if not self._fits(window, pulse, 1.0, _MOST_RATE_ERROR):
+        if not self._fits(window, pulse, 1.0, MOST_RATE_ERROR):
             return None
         pairs = [(window, pulse)]
         missed: list[float] = []
@@ -227,8 +224,8 @@ class _Matcher:
         span_s = float(self._windows_s[last[0], 1] - self._windows_s[first[0], 0])
         pulses = self._pulses
         error = self._latency_s / span_s + _RATE_WANDER
-        if error >= _MOST_RATE_ERROR:
-            return 1.0, _MOST_RATE_ERROR
+        if error >= MOST_RATE_ERROR:
+            return 1.0, MOST_RATE_ERROR
         return float(pulses.end_s[last[1]] - pulses.start_s[first[1]]) / span_s, error
 
     def _nearest(

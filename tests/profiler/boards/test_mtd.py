@@ -5,8 +5,9 @@ Its delays are known, and it can simulate worn and bad blocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from devices.description import Storage, load_description
 from devices.errors import BoardCommandFailed, RequestRefused
 from devices.profile import StorageCosts
+from profiler.boards.mtd import _read_places
 from profiler.boards.raw_flash import find_partition
 from profiler.run.evaluate import evaluate
 from profiler.run.storage_costs import storage_costs
@@ -25,8 +27,10 @@ from profiler.script.windows import BlockContent
 from profiler.script.writer import Memory, Settings, write_plan
 from profiler.transports import open_transport
 from profiler.transports.base import CommandResult, Transport
+from profiler.transports.local import LocalTransport
 from tests.support.boards.emulated import SharedBoards
 from tests.support.boards.ground_truth import Harness
+from tests.support.boards.measuring import write_tree
 
 PAGE, BLOCK = 2048, 131072
 LOOKED_AT = 12
@@ -281,32 +285,78 @@ def test_a_partition_is_found_by_its_name_alone(board: MtdBoard) -> None:
         board.place(large)
 
 
+@pytest.mark.emulated
+def test_a_board_tells_where_its_partitions_lie(board: MtdBoard) -> None:
+    places = _read_places(board.transport, LIMIT_S)
+    system, scratch = places[0], places[1]
+    assert system.chip == scratch.chip
+    assert (system.begin, system.end) == (0, FIRST_BLOCK * BLOCK)
+    assert (scratch.begin, scratch.end) == (system.end, 1024 * BLOCK)
+    assert not system.shares_bytes(scratch)
+
+
 # --- boards without raw flash, or with flash in use ---------------------------------------------
+
+
+def mounted(*mounts: str) -> str:
+    """A table of mounts, from "DEVICE PLACE TYPE SOURCE" of each."""
+    return "".join(
+        f"{23 + n} 1 {device} / {place} rw,noatime shared:{n} - {kind} {source} rw\n"
+        for n, (device, place, kind, source) in enumerate(each.split(" ") for each in mounts)
+    )
+
+
+CARD_ROOT = "179:2 / ext4 /dev/root"
+SWAPS = "Filename\t\t\tType\t\tSize\tUsed\tPriority\n"
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Stand-in for a transport with the contents of a board's files."""
+    """Stand-in for a transport with the contents of a board's files.
+
+    ``places`` lists MTD devices as the script that looks for them prints them.
+    """
 
     mtd: str = 'dev:    size   erasesize  name\nmtd3: 00800000 00020000 "scratch"\n'
-    mounts: str = "/dev/root / ext4 rw 0 0\n"
+    mounts: str = mounted(CARD_ROOT)
     ubi: str = ""
+    swaps: str = ""
+    places: str = ""
     name: str = "a board"
 
     def run(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
-        answers = {"/proc/mtd": self.mtd, "/proc/mounts": self.mounts}
-        answer = answers.get(argv[-1], self.ubi)
-        if not answer and argv[0] == "cat":
-            raise BoardCommandFailed(f"{argv[-1]}: No such file or directory")
+        files = {"/proc/mtd": self.mtd, "/proc/self/mountinfo": self.mounts}
+        scripts = {"/sys/class/ubi": self.ubi, "/proc/swaps": self.swaps, '"$1"': self.places}
+        if argv[0] == "cat":
+            answer = files[argv[1]]
+            if not answer:
+                raise BoardCommandFailed(f"{argv[1]}: No such file or directory")
+        else:
+            (answer,) = (text for part, text in scripts.items() if part in argv[2])
         return CommandResult(" ".join(argv), 0, answer, "")
+
+
+def refusal(answers: Answering, storage: Storage = STORAGE) -> str:
+    with pytest.raises(RequestRefused) as refused:
+        find_partition(answers, storage, timeout_s=1.0)  # type: ignore[arg-type]
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
         (Answering(mtd=""), "the board reports no raw flash: /proc/mtd: No such file"),
-        (Answering(mounts="/dev/mtdblock3 /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
-        (Answering(mounts="mtd:scratch /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
+        (
+            Answering(mounts=mounted("31:3 /mnt jffs2 /dev/mtdblock3")),
+            "(/dev/mtd3) is mounted",
+        ),
+        (Answering(mounts=mounted("31:3 /mnt jffs2 mtd:scratch")), "(/dev/mtd3) is mounted"),
+        (Answering(mounts=mounted("0:40 /mnt other mtd:scratch")), "(/dev/mtd3) is mounted"),
+        (Answering(mounts=mounted("31:3 / squashfs /dev/root")), "(/dev/mtd3) is mounted"),
+        (
+            Answering(swaps=f"{SWAPS}/dev/mtdblock3      partition\t8188\t0\t-2\n"),
+            "(/dev/mtd3) is used for swap",
+        ),
         (Answering(ubi="0\n3\n"), "(/dev/mtd3) belongs to UBI; nothing was written"),
         (
             Answering(mtd='mtd0: 00800000 00020000 "scratch"\nmtd1: 00800000 00020000 "scratch"\n'),
@@ -315,14 +365,112 @@ class Answering:
     ],
 )
 def test_missing_flash_and_flash_in_use_are_refused(answers: Answering, sentence: str) -> None:
-    with pytest.raises(RequestRefused) as refused:
-        find_partition(answers, STORAGE, timeout_s=1.0)  # type: ignore[arg-type]
-    assert sentence in str(refused.value)
+    assert sentence in refusal(answers)
 
 
 def test_a_free_partition_next_to_one_in_use_is_accepted() -> None:
     answers = Answering(
-        mounts="/dev/mtdblock30 /mnt jffs2 rw 0 0\nubi0 / ubifs rw 0 0\n", ubi="0\n"
+        mounts=mounted("31:30 /mnt jffs2 /dev/mtdblock30", "0:20 / ubifs ubi0"),
+        ubi="0\n",
+        swaps=f"{SWAPS}/dev/mtdblock33      partition\t8188\t0\t-2\n",
     )
     found = find_partition(answers, STORAGE, timeout_s=1.0)  # type: ignore[arg-type]
     assert found == PLACE.replace("mtd1", "mtd3")
+
+
+# A router's flash of 16 MiB: `rootfs` lies within `firmware`, and `rootfs_data` within `rootfs`.
+ROUTER = """\
+dev:    size   erasesize  name
+mtd0: 00040000 00020000 "u-boot"
+mtd1: 00f00000 00020000 "firmware"
+mtd2: 00200000 00020000 "kernel"
+mtd3: 00d00000 00020000 "rootfs"
+mtd4: 00400000 00020000 "rootfs_data"
+mtd5: 000c0000 00020000 "spare"
+"""
+CHIP = "/sys/devices/platform/spi0.0/mtd"
+FLAT = f"""\
+262144 0 {CHIP}/mtd0
+15728640 262144 {CHIP}/mtd1
+2097152 262144 {CHIP}/mtd2
+13631488 2359296 {CHIP}/mtd3
+4194304 11796480 {CHIP}/mtd4
+786432 15990784 {CHIP}/mtd5
+"""
+NESTED = f"""\
+262144 0 {CHIP}/mtd0
+15728640 262144 {CHIP}/mtd1
+2097152 0 {CHIP}/mtd1/mtd2
+13631488 2097152 {CHIP}/mtd1/mtd3
+4194304 9437184 {CHIP}/mtd1/mtd3/mtd4
+786432 15990784 {CHIP}/mtd5
+"""
+BELOW_THE_CHIP = f"16777216 whole {CHIP}/mtd9\n" + NESTED.replace("/mtd/", "/mtd/mtd9/")
+WITHOUT_OFFSETS = re.sub(r"(?m)^(\d+) \d+", r"\1 whole", NESTED)
+TREES = [FLAT, NESTED, BELOW_THE_CHIP, WITHOUT_OFFSETS]
+ROOT_ON_FLASH = mounted("31:3 / squashfs /dev/root", "31:4 /overlay jffs2 /dev/mtdblock4")
+
+
+@pytest.mark.parametrize("places", TREES)
+@pytest.mark.parametrize(
+    ("name", "answers", "sentence"),
+    [
+        (
+            "firmware",
+            Answering(mtd=ROUTER, mounts=ROOT_ON_FLASH),
+            "'firmware' (/dev/mtd1) shares bytes with 'rootfs' (/dev/mtd3), which is mounted;",
+        ),
+        (
+            "rootfs_data",
+            Answering(mtd=ROUTER, mounts=mounted("31:3 / squashfs /dev/root")),
+            "'rootfs_data' (/dev/mtd4) shares bytes with 'rootfs' (/dev/mtd3), which is mounted;",
+        ),
+        (
+            "rootfs",
+            Answering(mtd=ROUTER, ubi="4\n"),
+            "shares bytes with 'rootfs_data' (/dev/mtd4), which belongs to UBI; nothing was",
+        ),
+    ],
+)
+def test_a_partition_that_shares_bytes_with_one_in_use_is_refused(
+    name: str, answers: Answering, sentence: str, places: str
+) -> None:
+    storage = STORAGE.model_copy(update={"mtd_partition": name})
+    assert sentence in refusal(replace(answers, places=places), storage)
+
+
+@pytest.mark.parametrize("places", [*TREES, ""])
+@pytest.mark.parametrize("name", ["kernel", "spare"])
+def test_a_free_partition_of_a_chip_with_the_root_is_accepted(name: str, places: str) -> None:
+    answers = Answering(mtd=ROUTER, mounts=ROOT_ON_FLASH, places=places)
+    changes = {"mtd_partition": name, "scratch_offset_bytes": 0, "scratch_bytes": 4 * BLOCK}
+    storage = STORAGE.model_copy(update=changes)
+    assert f"name={name}" in find_partition(answers, storage, timeout_s=1.0)  # type: ignore[arg-type]
+
+
+def test_places_of_partitions_are_read_from_sysfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices = write_tree(
+        tmp_path / "devices/mtd",
+        {
+            "mtd0/size": 4 * BLOCK,
+            "mtd0/mtd1/size": 2 * BLOCK,
+            "mtd0/mtd1/offset": BLOCK,
+            "mtd0ro/size": 4 * BLOCK,
+        },
+    )
+    entries = tmp_path / "class"
+    entries.mkdir()
+    for path in ("mtd0", "mtd0/mtd1", "mtd0ro"):
+        (entries / Path(path).name).symlink_to(devices / path)
+    monkeypatch.setattr("profiler.boards.mtd._CLASS", str(entries))
+    with LocalTransport() as transport:
+        places = _read_places(transport, 10.0)
+        monkeypatch.setattr("profiler.boards.mtd._CLASS", str(tmp_path / "none"))
+        assert _read_places(transport, 10.0) == {}
+    assert {number: (place.begin, place.end) for number, place in places.items()} == {
+        0: (0, 4 * BLOCK),
+        1: (BLOCK, 3 * BLOCK),
+    }
+    assert places[1].chip == places[0].path == str(devices / "mtd0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from devices.claims.owner import Owner
 from devices.errors import BoardCommandFailed, BoardInUse
-from profiler.boards.base import Outcome
+from profiler.boards.base import Outcome, RebootError
 from profiler.boards.posix import PosixBoard
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import describe
@@ -77,6 +79,17 @@ def test_records_are_kept_where_the_samples_cannot_be_fetched(
     assert outcome.samples == ""
 
 
+def test_records_of_another_boot_are_left_out(board: PosixBoard) -> None:
+    facts = board.facts
+    board.facts = replace(facts, boot_id="an earlier boot")
+    outcome = run(board, PLAN)
+    assert isinstance(outcome.cut, RebootError)
+    assert "rebooted between two runs" in str(outcome.cut)
+    assert (outcome.results, outcome.samples) == ("", "")
+    board.facts = facts
+    assert run(board, PLAN).cut is None
+
+
 def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
     board: PosixBoard, tmp_path: Path
 ) -> None:
@@ -85,6 +98,21 @@ def test_a_board_that_has_lost_its_claims_in_a_reboot_is_claimed_again(
     board.prepare(lambda _what: None)
     with LocalTransport() as other, pytest.raises(BoardInUse):
         other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))
+
+
+def test_a_board_that_was_claimed_by_another_program_runs_no_plan(
+    board: PosixBoard, tmp_path: Path
+) -> None:
+    """As after this computer has slept for more than ten minutes."""
+    (claim,) = (tmp_path / "joulewright-boards").iterdir()
+    os.utime(claim, (time.time() - 660, time.time() - 660))
+    with LocalTransport() as other:
+        other.claim(Owner(pid=7, host="elsewhere", command="joulewright run", since="noon"))
+        with pytest.raises(BoardInUse, match="process 7 on elsewhere"):
+            run(board, PLAN)
+    assert run(board, PLAN).cut is None
+    (claim,) = (tmp_path / "joulewright-boards").iterdir()
+    assert claim.stat().st_mtime > time.time() - 60
 
 
 def test_throttling_bits_that_cannot_be_read_are_unknown(board: PosixBoard, tmp_path: Path) -> None:

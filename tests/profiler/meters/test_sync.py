@@ -516,6 +516,48 @@ def test_a_clock_less_certain_than_the_guard_voids_the_block() -> None:
     assert "was not read" in reason
 
 
+@pytest.mark.parametrize(("error", "bracket_s"), [(0.04, 0.01), (-0.04, 0.01), (0.06, 0.09)])
+def test_a_clock_as_inexact_as_an_oscillator_or_its_readings_is_accepted(
+    error: float, bracket_s: float
+) -> None:
+    stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks(error=error)
+    block = steady_block(stretches, clocks, bracket_s, (0.5, 0.5))
+    capture = capture_of(stretches, clocks, rate_hz=1000.0)
+    clock = SteadySynchroniser(0.1).clock(capture, block)
+    assert worst_error_s(clock, clocks, block) <= clock.uncertainty_s
+
+
+@pytest.mark.parametrize("stood_still_s", [0.1, -0.1, 40.0, -40.0])
+def test_a_clock_that_stood_still_during_the_block_voids_it(stood_still_s: float) -> None:
+    """Either this computer's, or the board's, which may also have restarted."""
+    stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
+    block = steady_block(stretches, clocks, 0.01, (0.5, 0.5))
+    before, after = block.clock
+    late = replace(after, board_ns=after.board_ns + round(stood_still_s * NS))
+    capture = capture_of(stretches, clocks, rate_hz=1000.0)
+    trace = trace_of(capture, SteadySynchroniser(0.1), replace(block, clock=(before, late)))
+    assert "one of them stood still" in void_of(trace, block.windows_ns[0])
+
+
+@pytest.mark.parametrize(
+    "asleep_s", [((7.0, 7.0), (9.5, 9.5)), ((7.0, 9.5), (9.5, 9.5)), ((7.0, 7.0), (7.0, 9.5))]
+)
+def test_a_sleep_that_is_short_beside_the_block_voids_it_too(
+    asleep_s: tuple[tuple[float, float], tuple[float, float]],
+) -> None:
+    stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
+    block = steady_block(stretches, clocks, 0.01, (0.5, 0.5))
+    capture = capture_of(stretches, clocks, rate_hz=1000.0)
+    readings = tuple(
+        replace(reading, asleep_s=each) for reading, each in zip(block.clock, asleep_s, strict=True)
+    )
+    trace = trace_of(capture, SteadySynchroniser(0.1), replace(block, clock=readings))
+    assert "this computer slept for 2.5 s" in void_of(trace, block.windows_ns[0])
+    awake = tuple(replace(reading, asleep_s=(9.5, 9.5)) for reading in block.clock)
+    trace = trace_of(capture, SteadySynchroniser(0.1), replace(block, clock=awake))
+    assert not isinstance(trace.energy_j(*block.windows_ns[0]), Void)
+
+
 def test_the_time_error_of_an_instrument_adds_to_the_clocks_uncertainty() -> None:
     stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
     block = steady_block(stretches, clocks, 0.01, (0.5, 0.5))

@@ -21,7 +21,7 @@ from profiler.run.preview import options_with, plan_profile
 from profiler.run.storage_fit import fit_affine, fit_page_cost
 from profiler.run.table import TrialTable
 from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata
-from profiler.script.records import parse_results, parse_samples
+from profiler.script.records import boot_of, parse_results, parse_samples
 from profiler.script.transfers import TransferWindow
 from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
 from profiler.script.writer import Memory, Settings, cold_copies, write_plan
@@ -208,6 +208,13 @@ def test_truncated_records_are_read_up_to_the_last_complete_line() -> None:
         part = parse_results(RECORDS[:length])
         assert part.windows == (whole.windows if length > RECORDS.index("end boot") - 1 else ())
         assert part.end is None
+
+
+def test_the_boot_of_a_run_is_known_once_its_line_is_written() -> None:
+    records = RECORDS.replace("boot_id=b ", "boot_id=a-boot ")
+    known = {boot_of(records[:length]) for length in range(len(records) + 1)}
+    assert known == {None, "a-boot"}
+    assert boot_of(RECORDS.replace("boot_id=b ", "boot_id=- ")) is None
 
 
 @pytest.mark.parametrize(

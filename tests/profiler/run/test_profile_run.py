@@ -22,7 +22,7 @@ from devices.errors import (
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile, Interval, MatmulComparison, MeterRecord
-from profiler.boards.base import RebootError
+from profiler.boards.base import BoardFacts, RebootError
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import Reading, Void
@@ -419,6 +419,34 @@ def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: 
     found = profile(tmp_path)
     assert mishaps.started == 4
     assert found.by_spec[SMALL].cold.trials == 3
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_after_a_reboot_between_two_runs_the_block_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    """Linux numbers sensors at each boot: the old path may lead to another rail."""
+    record = MeterRecord(kind="stand-in", detail="a sensor of the board", sync="none")
+    meters: list[StandInMeter] = []
+
+    def found(*_: object) -> StandInMeter:
+        meters.append(StandInMeter(record, [Trace(0)]))
+        return meters[-1]
+
+    def asked(board: PosixBoard) -> BoardFacts:
+        facts = ask(board)
+        return replace(facts, boot_id=earlier.pop()) if earlier else facts
+
+    ask, earlier = PosixBoard._ask, ["an earlier boot"]
+    monkeypatch.setattr(PosixBoard, "_ask", asked)
+    monkeypatch.setattr("profiler.opening.meters.open_board_meter", found)
+    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
+    profile(tmp_path, options=replace(QUICK, blocks=1))
+    aborted, whole = harness_runs(tmp_path)
+    assert (aborted.header.boot_id, aborted.trials) == ("an earlier boot", ())
+    assert whole.trials
+    assert [meter.begun for meter in meters] == [1, 1]
+    assert mishaps.started == 2
 
 
 @pytest.mark.usefixtures("prebuilt")

@@ -178,19 +178,56 @@ def test_a_process_may_claim_a_board_twice(transport: Transport, other_board: Tr
         other_board.claim(somebody(7))
 
 
+def age_claims(transport: Transport, minutes: int) -> None:
+    """Let all claims be as if their owners had been silent for so long."""
+    in_claims(transport, f'touch -d "{minutes} minutes ago" *')
+
+
+def in_claims(transport: Transport, script: str) -> str:
+    """Run a script in the directory of the claims, and return its output."""
+    words = ["sh", "-c", f'cd "${{TMPDIR:-/tmp}}"/joulewright-boards && {script}']
+    return transport.run(words, timeout_s=10).stdout
+
+
 def test_a_claim_expires_when_its_owner_is_silent(
     transport: Transport, other_board: Transport
 ) -> None:
-    def is_silent_for(minutes: int) -> None:
-        script = f'touch -d "{minutes} minutes ago" "${{TMPDIR:-/tmp}}"/joulewright-boards/*'
-        transport.run(["sh", "-c", script], timeout_s=10)
-
     transport.claim(somebody(7))
-    is_silent_for(LEASE_MINUTES - 1)
+    age_claims(transport, LEASE_MINUTES - 1)
     with pytest.raises(BoardInUse):
         other_board.claim(somebody(8))
-    is_silent_for(LEASE_MINUTES + 1)
+    age_claims(transport, LEASE_MINUTES + 1)
     other_board.claim(somebody(8))
+
+
+def test_a_claim_that_has_expired_is_not_renewed_by_calls(
+    transport: Transport, other_board: Transport
+) -> None:
+    """Another session may have claimed the board since."""
+    transport.claim(somebody(7))
+    age_claims(transport, LEASE_MINUTES + 1)
+    other_board.claim(somebody(8))
+    transport.run(["true"], timeout_s=10)
+    assert in_claims(other_board, f"find . -type f -mmin +{LEASE_MINUTES}") != ""
+    with pytest.raises(BoardInUse, match="process 8 on elsewhere"):
+        transport.claim(somebody(7))
+    other_board.close()
+    transport.claim(somebody(7))
+
+
+def test_a_claim_that_counts_stands_whoever_tries_to_claim_the_board(transport: Transport) -> None:
+    """The claim of another session exists for a moment, until it sees this one."""
+    transport.claim(somebody(7))
+    other = secrets.token_hex(8)
+    in_claims(transport, f"printf '8 elsewhere\\nprocess 8\\n/\\n' >{other}")
+    try:
+        transport.claim(somebody(7))
+        # An attempt that a lost connection has ended may not have seen the other one.
+        in_claims(transport, 'for claim in *; do sed -i /held/d "$claim"; done')
+        with pytest.raises(BoardInUse, match="process 8"):
+            transport.claim(somebody(7))
+    finally:
+        in_claims(transport, f"rm {other}")
 
 
 def test_a_claim_does_not_expire_while_a_program_of_its_owner_runs(
@@ -199,22 +236,23 @@ def test_a_claim_does_not_expire_while_a_program_of_its_owner_runs(
     transport.claim(somebody(7))
     left = Marked()
     command = transport.start(left.command, timeout_s=10)
-    script = 'touch -d "1 hour ago" "${TMPDIR:-/tmp}"/joulewright-boards/*'
-    transport.run(["sh", "-c", script], timeout_s=10)
+    age_claims(other_board, 60)
     with pytest.raises(BoardInUse, match="process 7 on elsewhere"):
         other_board.claim(somebody(8))
+    assert command.poll(timeout_s=10).exit_code is None  # renews the claim
     command.stop(timeout_s=10)
-    transport.run(["sh", "-c", script], timeout_s=10)
+    with pytest.raises(BoardInUse, match="process 7 on elsewhere"):
+        other_board.claim(somebody(8))
+    age_claims(other_board, 60)
     other_board.claim(somebody(8))
 
 
 def test_every_call_renews_a_claim(transport: Transport, other_board: Transport) -> None:
     transport.claim(somebody(7))
-    script = 'touch -d "1 hour ago" "${TMPDIR:-/tmp}"/joulewright-boards/*'
-    transport.run(["sh", "-c", script], timeout_s=10)
+    age_claims(other_board, LEASE_MINUTES - 1)
+    assert in_claims(other_board, "find . -type f -mmin -1") == ""
     transport.run(["true"], timeout_s=10)
-    with pytest.raises(BoardInUse):
-        other_board.claim(somebody(8))
+    assert in_claims(other_board, "find . -type f -mmin -1") != ""
 
 
 @pytest.mark.slow
