@@ -121,6 +121,7 @@ def ensure_flashed(
 ) -> None:
     """Write the firmware with ``plans`` to the board, unless it already runs there.
 
+    The caller has the board to itself (:func:`~profiler.opening.boards.alone_with`).
     Only other firmware of this project for the same board is overwritten; with plans, also what
     does not answer.
 
