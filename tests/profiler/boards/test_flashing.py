@@ -57,6 +57,7 @@ from profiler.opening.boards import open_board
 from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
 from tests.support.boards.claims import used_by_another
+from tests.support.boards.measuring import unopened_ppk2
 from tests.support.boards.serial import Cable, StandInBoard
 from tests.support.paths import ROOT
 from tests.support.progress import ignore
@@ -292,6 +293,26 @@ def test_bossac_writes_after_the_touch_to_the_offset_after_the_boot_loader(
         *("--erase", "--write", "--verify", "--reset"),
         str(image.bin),
     ]
+
+
+def test_the_touched_port_of_a_board_that_its_meter_feeds_is_awaited(
+    touch_port: Callable[[bool], TouchPort],
+    described: Described,
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    recorded = tool("bossac")
+    fed = {"meter": unopened_ppk2()}
+    port = str(tmp_path / "ttyACM0")
+    way = flashing_of(
+        described(kind="bossac", port=port, offset=0x2000).model_copy(update=fed), image
+    )
+    starting = threading.Timer(0.3, touch_port, [True])
+    starting.start()
+    way.carry_out(ignore)
+    starting.join()
+    assert f"--port={port}" in recorded.read_text()
 
 
 def test_a_boot_loader_whose_port_does_not_appear_is_an_error(
