@@ -81,7 +81,7 @@ class BuildFailed(JoulewrightError):
 
 
 class BuildInterrupted(BuildFailed):
-    """The compiler was killed, or could not write. The same build may succeed later."""
+    """The compiler was killed, could not write or had no time. The same build may succeed later."""
 
 
 class SetupMissing(JoulewrightError):
