@@ -97,7 +97,7 @@ class BoardUnreachable(JoulewrightError):
 
 
 class BoardInUse(BoardUnreachable):
-    """Another program uses the board. Nothing was changed."""
+    """Another program uses the board, or its meter. Nothing was changed."""
 
 
 class MeasurementInvalid(JoulewrightError):
