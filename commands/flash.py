@@ -15,7 +15,9 @@ from devices.program import command_line
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
+    from devices.profile import BoardIdentity
     from profiler.building.firmware_image import FirmwareImage
+    from profiler.flashing.flashing import Flashing, Progress
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,7 @@ def flash(options: FlashOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.documents.document import DocumentError
     from profiler.building.firmware_image import build_firmware
-    from profiler.flashing.flashing import flashing_of, greet, require_free
-    from profiler.opening.meters import powered
+    from profiler.flashing.flashing import flashing_of, greet
 
     description = load_description(options.device)
     if description.firmware is None:
@@ -77,10 +78,7 @@ def flash(options: FlashOptions, console: Console) -> int:
         description = bring_up(description, console.say).description
         identity = greet(description, image, console.say).identity
     else:
-        with powered(description):
-            require_free(description)
-            flashing.carry_out(console.say)
-            identity = greet(description, image, console.say).identity
+        identity = _flash(description, image, flashing, console.say)
     console.document(document | {"board": identity.model_dump(mode="json", exclude_none=True)})
     console.result(
         f"{description.name} runs firmware {image.firmware_sha256[:8]},"
@@ -88,6 +86,20 @@ def flash(options: FlashOptions, console: Console) -> int:
         + ("" if identity.serial is None else f", serial number {identity.serial}")
     )
     return ExitCode.DONE
+
+
+def _flash(
+    description: DeviceDescription, image: FirmwareImage, flashing: Flashing, progress: Progress
+) -> BoardIdentity:
+    """Flash a board, which no other program uses meanwhile, and return its identity."""
+    from profiler.flashing.flashing import greet, require_free
+    from profiler.opening.boards import alone_with
+    from profiler.opening.meters import powered
+
+    with alone_with(description), powered(description):
+        require_free(description)
+        flashing.carry_out(progress)
+        return greet(description, image, progress).identity
 
 
 def _emulator_words(description: DeviceDescription, image: FirmwareImage) -> str:

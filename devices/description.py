@@ -73,7 +73,8 @@ class SshTransport(StrictModel):
     config supplies keys that are absent here; the defaults are those of ``ssh``: this computer's
     user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
     ``known_hosts`` and ``key`` are paths on this computer, and also apply to ``jump``. Retries of a
-    lost connection end after ``deadline_s``. An emulator supplies port and keys of its board.
+    lost connection, and of a first one where the meter feeds the board, end after ``deadline_s``.
+    An emulator supplies port and keys of its board.
     """
 
     kind: Literal["ssh"]
@@ -92,8 +93,8 @@ class SerialTransport(StrictModel):
     """Connection to a microcontroller by a serial port.
 
     ``port`` is a device node (one below ``/dev/serial/by-id`` keeps its name), a pseudo-terminal or
-    ``socket://host:port``; it is absent if an emulator provides it. Retries of a lost connection
-    end after ``deadline_s``.
+    ``socket://host:port``; it is absent if an emulator provides it. Retries of a lost connection,
+    and of a first one where the meter feeds the board, end after ``deadline_s``.
     """
 
     kind: Literal["serial"]

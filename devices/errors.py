@@ -81,7 +81,7 @@ class BuildFailed(JoulewrightError):
 
 
 class BuildInterrupted(BuildFailed):
-    """The compiler was killed, or could not write. The same build may succeed later."""
+    """The compiler was killed, could not write or had no time. The same build may succeed later."""
 
 
 class SetupMissing(JoulewrightError):
@@ -97,7 +97,7 @@ class BoardUnreachable(JoulewrightError):
 
 
 class BoardInUse(BoardUnreachable):
-    """Another program uses the board. Nothing was changed."""
+    """Another program uses the board, or its meter. Nothing was changed."""
 
 
 class MeasurementInvalid(JoulewrightError):

@@ -17,12 +17,14 @@ from typing import Self
 from devices.description import DeviceDescription, SerialTransport
 from devices.errors import (
     BoardCommandFailed,
+    BoardInUse,
+    BoardUnreachable,
     FirmwareMismatch,
     JoulewrightError,
     MeasurementInvalid,
     OtherFirmware,
 )
-from devices.meters import GpioSync
+from devices.meters import GpioSync, feeds_board
 from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build
 from devices.program import command_line
@@ -34,11 +36,13 @@ from profiler.building.toolchain import KERNEL_FLAGS
 from profiler.meters.base import ClockReading
 from profiler.script.records import FIRST_LINE
 from profiler.script.writer import workspace_query
+from profiler.transports.deadline import Deadline
 from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import PROTOCOL, SerialSession
 
 _PULSE_S = 0.5
+_PORT_POLL_S = 0.2
 _SHOWN_HASH = 8
 
 # Beyond what its line allows, a window may last as long as its longest single execution, which is a
@@ -179,7 +183,7 @@ class SerialBoard:
             self._session.close()
 
     def __enter__(self) -> Self:
-        self._session.open()
+        self._open()
         return self
 
     def __exit__(
@@ -189,6 +193,21 @@ class SerialBoard:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _open(self) -> None:
+        """Open the line. The port of a board that its meter feeds may only be about to appear."""
+        limit = Deadline(self._deadline_s if feeds_board(self._description.meter) else 0.0)
+        while True:
+            try:
+                self._session.open()
+            except BoardInUse:
+                raise
+            except BoardUnreachable:
+                if limit.expired:
+                    raise
+                time.sleep(min(_PORT_POLL_S, limit.remaining_s))
+            else:
+                return
 
     def _load(self, line: str, data: PlanData) -> None:
         address, length, at = (int(_pairs(line)[key]) for key in ("address", "bytes", "at"))

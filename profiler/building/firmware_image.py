@@ -17,7 +17,7 @@ from devices.claims.scratch import ScratchDirectory
 from devices.description import DeviceDescription
 from devices.documents.disk import rename_synced
 from devices.documents.readable import file_failure
-from devices.errors import BuildFailed
+from devices.errors import BuildFailed, BuildInterrupted
 from devices.plan import ExecutionPlan
 from devices.profile import Build
 from devices.user_cache import user_cache
@@ -193,7 +193,9 @@ class _Compiler:
                 timeout=_COMPILER_LIMIT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise BuildFailed(f"{self.board}: {command[0]} cannot {what}: {error}") from None
+            is_late = isinstance(error, subprocess.TimeoutExpired)
+            kind = BuildInterrupted if is_late else BuildFailed
+            raise kind(f"{self.board}: {command[0]} cannot {what}: {error}") from None
         if done.returncode:
             explained = self._explained(command[0], what, done.stderr)
             raise build_failure(done.returncode, done.stderr)(explained)

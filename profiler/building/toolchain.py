@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import CrossToolchain, NativeToolchain
-from devices.errors import BoardCommandFailed, BuildFailed, BuildInterrupted
+from devices.errors import BoardCommandFailed, BuildFailed, BuildInterrupted, SessionGone
 from devices.profile import Build, MatmulComparison
 from profiler.building.blas import (
     CBLAS_SOURCE,
@@ -114,7 +114,8 @@ class HarnessBuilder:
 
         ``plans`` is the C source of the plans that it can replay
         (:mod:`profiler.building.plan_source`); ``progress`` is called with each step. Raises
-        :class:`~devices.errors.BuildFailed`, and what the transport raises.
+        :class:`~devices.errors.BuildFailed` (:class:`~devices.errors.BuildInterrupted` if the same
+        build may succeed later), and what the transport raises.
         """
         deadline = Deadline(timeout_s)
         tell = progress or (lambda _step: None)
@@ -381,8 +382,10 @@ class _Machine:
                 environment={"LC_ALL": "C", "TMPDIR": "."},
                 check=False,
             )
-        except BoardCommandFailed as failure:
-            raise BuildFailed(str(failure)) from failure
+        except SessionGone:
+            raise
+        except BoardCommandFailed as failure:  # no verdict of the compiler, which has an exit code
+            raise BuildInterrupted(str(failure)) from failure
 
     def _require(self, result: CommandResult, what: str) -> None:
         if result.exit_code == 0:
@@ -397,7 +400,7 @@ class _Machine:
 
     def _left_s(self) -> float:
         if self.deadline.expired:
-            raise BuildFailed(
+            raise BuildInterrupted(
                 f"{self.transport.name}: the build did not finish within"
                 f" {self.deadline.seconds:g} s"
             )

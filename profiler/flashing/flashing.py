@@ -31,6 +31,7 @@ from devices.firmware import (
     OpenocdFlasher,
     PyocdFlasher,
 )
+from devices.meters import feeds_board
 from devices.plan import ExecutionPlan
 from devices.program import ended_in_any_case
 from profiler.boards.base import BoardFacts
@@ -103,7 +104,8 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
                 board, ("nrfjprog", *words, *choice), "Nordic's nRF Command Line Tools"
             )
         case BossacFlasher(port=port, offset=offset):
-            return BossacFlashing(board, port, offset, image.bin)
+            boot_limit_s = _START_LIMIT_S if feeds_board(description.meter) else 0.0
+            return BossacFlashing(board, port, offset, image.bin, boot_limit_s=boot_limit_s)
         case CopyFlasher(directory=directory, format="uf2", uf2_family=int(family)):
             content = uf2_file(image.bin.read_bytes(), firmware.flash_address, family)
             return CopyFlashing(board, directory.expanduser(), f"{image.bin.stem}.uf2", content)
@@ -121,6 +123,7 @@ def ensure_flashed(
 ) -> None:
     """Write the firmware with ``plans`` to the board, unless it already runs there.
 
+    The caller has the board to itself (:func:`~profiler.opening.boards.alone_with`).
     Only other firmware of this project for the same board is overwritten; with plans, also what
     does not answer.
 
@@ -305,7 +308,10 @@ def _complaint(output: str, exit_code: int) -> str:
 @dataclass(frozen=True)
 class BossacFlashing:
     """Flashing with bossac. Opening the port at 1200 baud starts the boot loader, whose port may
-    have another number, another name, or the same name as before."""
+    have another number, another name, or the same name as before.
+
+    The program's port may appear up to ``boot_limit_s`` after the board gets its power.
+    """
 
     board: str
     port: str
@@ -313,12 +319,14 @@ class BossacFlashing:
     binary: Path
     limit_s: float = TOOL_LIMIT_S
     port_limit_s: float = _PORT_LIMIT_S
+    boot_limit_s: float = 0.0
 
     @property
     def words(self) -> str:
         return f"{self._tool(self.port).words}  (after opening {self.port} at 1200 baud)"
 
     def carry_out(self, progress: Progress) -> None:
+        self._await_port()
         progress(f"opening {self.port} at 1200 baud, for the boot loader")
         before = _serial_ports(self.port)
         self._touch()
@@ -329,6 +337,11 @@ class BossacFlashing:
         actions = ("--erase", "--write", "--verify", "--reset")
         argv = ("bossac", *options, *actions, str(self.binary))
         return ToolFlashing(self.board, argv, "sudo apt install bossa-cli", self.limit_s)
+
+    def _await_port(self) -> None:
+        deadline = Deadline(self.boot_limit_s)
+        while not (os.access(self.port, os.R_OK | os.W_OK) or deadline.expired):
+            time.sleep(_POLL_S)
 
     def _touch(self) -> None:
         import serial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,8 +29,8 @@ def open_board(
     An emulated board is started, and stopped in the end unless it was already running. To a real
     microcontroller, the firmware with the plans, or the one without, is written first unless it
     runs there, and stays. Two processes cannot have the same board open: each would disturb what
-    the other measures. Those of this user on this computer are kept out before anything is done;
-    those of others by a claim on a Linux board.
+    the other measures. Those of this user on this computer are kept out before a real board is
+    touched; those of others by a claim on a Linux board, or by the lock on a port.
 
     Args:
         description: The board.
@@ -52,12 +53,14 @@ def open_board(
 
             running = stack.enter_context(lab.start(description, progress, plans))
             description = running.description
-        elif description.firmware is not None and (plans or description.firmware.flasher):
+        if alone:
+            stack.enter_context(alone_with(description))
+        firmware = description.firmware
+        is_real = description.emulator is None
+        if is_real and firmware is not None and (plans or firmware.flasher):
             from profiler.flashing.flashing import ensure_flashed
 
             ensure_flashed(description, plans, progress)
-        if alone:
-            stack.enter_context(alone_with(description))
         yield stack.enter_context(_connected(description, poll_interval_s, plans, alone))
 
 
@@ -68,17 +71,18 @@ _opening = threading.Lock()
 
 @contextmanager
 def alone_with(description: DeviceDescription) -> Iterator[None]:
-    """Keep other processes of this user from a Linux board, which may be opened several times.
+    """Keep other processes of this user from a board, which this one may open several times.
 
-    The port of a microcontroller has a lock of its own.
+    Enter it before the board's meter is opened, which may switch the board off. An emulated
+    microcontroller has no port before it is started, and is not claimed until then.
 
     Raises:
-        BoardUnreachable: Another program uses the board.
+        BoardInUse: Another program uses the board.
     """
-    if isinstance(description.transport, SerialTransport):
+    where = _whereabouts(description)
+    if where is None:
         yield
         return
-    where = _whereabouts(description)
     with _opening:
         claim, times = _opened.get(where) or (_claim(description.name, where), 0)
         _opened[where] = claim, times + 1
@@ -103,16 +107,28 @@ def _claim(name: str, where: str) -> Claim:
         ) from None
 
 
-def _whereabouts(description: DeviceDescription) -> str:
-    """What tells a Linux board from others: this computer, or the route to it. Several users of a
-    board use the same board."""
-    if not isinstance(description.transport, SshTransport):
-        return "this computer"
+def _whereabouts(description: DeviceDescription) -> str | None:
+    """What tells a board from others: this computer, the route to it, or its port; None if it has
+    no port yet. Several users of a board use the same board."""
+    transport = description.transport
+    if isinstance(transport, SshTransport):
+        return _route(transport)
+    if isinstance(transport, SerialTransport):
+        return None if transport.port is None else f"port {_resolved(transport.port)}"
+    return "this computer"
+
+
+def _route(reached: SshTransport) -> str:
     from profiler.transports.route import find_route
 
-    board = find_route(description.transport)
+    board = find_route(reached)
     hops = [f"{hop.host}:{hop.port}" for hop in board.hops]
     return " ".join([*hops, *([] if board.proxy_command is None else [board.proxy_command])])
+
+
+def _resolved(port: str) -> str:
+    """A port by one name, whichever link leads to it."""
+    return port if "://" in port else os.path.realpath(port)
 
 
 def _connected(

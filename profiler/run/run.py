@@ -18,7 +18,7 @@ from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
-from profiler.opening.boards import open_board
+from profiler.opening.boards import alone_with, open_board
 from profiler.opening.meters import described_meter
 from profiler.run.assembly import RunResult, assemble
 from profiler.run.evaluate import evaluate
@@ -174,6 +174,7 @@ def _profile(
     begun = directory.metadata()
     decided = description.with_matmul(None if begun is None else begun.build.matmul)
     with (
+        alone_with(description),
         described_meter(description) as meter_for,
         open_board(decided, options.poll_interval_s, building) as board,
     ):

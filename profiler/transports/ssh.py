@@ -50,12 +50,17 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class SshTransport(PosixTransport):
     """A board that is reached as its description and the SSH configuration say.
 
+    Args:
+        reached: How to reach it.
+        may_be_starting: Its power may have been switched on just now: what else is a permanent
+            failure, such as a closed port or an unknown name, is tried again.
+
     Raises:
         DocumentError: The SSH configuration is invalid.
     """
 
-    def __init__(self, reached: description.SshTransport) -> None:
-        super().__init__(_SshLink(reached))
+    def __init__(self, reached: description.SshTransport, *, may_be_starting: bool = False) -> None:
+        super().__init__(_SshLink(reached, may_be_starting))
 
 
 class _SshLink:
@@ -66,12 +71,12 @@ class _SshLink:
     how a script is held to its time limit.
     """
 
-    def __init__(self, reached: description.SshTransport) -> None:
+    def __init__(self, reached: description.SshTransport, may_be_starting: bool) -> None:
         self._reached = reached
+        self._may_be_starting = may_be_starting  # always so once it has been connected
         self._board = find_route(reached)
         self._connections: list[fabric.Connection] = []  # jump hosts first, the board last
         self._proxies = contextlib.ExitStack()
-        self._was_connected = False
         self._has_begun = False  # any script
 
     @property
@@ -94,7 +99,7 @@ class _SshLink:
         except BaseException:
             self.close()
             raise
-        self._was_connected = True
+        self._may_be_starting = True
 
     def execute(
         self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
@@ -150,7 +155,7 @@ class _SshLink:
             connection.open()
         except _NETWORK_ERRORS as error:
             raise explain(
-                error, host, credentials, client, proxy, reconnecting=self._was_connected
+                error, host, credentials, client, proxy, may_be_starting=self._may_be_starting
             ) from error
         self._keep_alive(connection.transport)
 

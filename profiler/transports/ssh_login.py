@@ -166,12 +166,12 @@ def explain(
     client: paramiko.SSHClient | None,
     proxy: ProxyCommand | None,
     *,
-    reconnecting: bool,
+    may_be_starting: bool,
 ) -> BoardUnreachable | ConnectionLostError:
     """Explain a failed connection: :class:`ConnectionLostError` if trying again may help.
 
-    A refused login or host key is permanent. A closed port or an unknown name is too, except while
-    ``reconnecting`` to a board, which may be restarting.
+    A refused login or host key is permanent. A closed port or an unknown name is too, except for a
+    board that ``may_be_starting``, as after a lost connection.
     """
     transport = client.get_transport() if client is not None else None
     presented = _presented_key(transport) if transport is not None else None
@@ -188,13 +188,13 @@ def explain(
         if isinstance(error, TimeoutError):
             return ConnectionLostError("no answer to the login in time")
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")
-    if isinstance(error, paramiko.AuthenticationException) and not reconnecting:
+    if isinstance(error, paramiko.AuthenticationException) and not may_be_starting:
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")
     reason, lasting = _network_reason(error, host)
     if proxy is not None:
         reason += f"; it is reached by ProxyCommand {host.proxy_command}"
         reason += f", which reported: {proxy.last_words}" if proxy.last_words else ""
-    if lasting and not reconnecting:
+    if lasting and not may_be_starting:
         return BoardUnreachable(f"{host}: {reason}")
     return ConnectionLostError(reason)
 

@@ -14,7 +14,7 @@ from devices.plan import ExecutionPlan
 from profiler.boards.base import Board
 from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import store_layout
-from profiler.opening.boards import open_board
+from profiler.opening.boards import alone_with, open_board
 from profiler.opening.meters import described_meter
 from replay.running.session import Progress, ReplaySession
 
@@ -61,10 +61,13 @@ def open_replay(
     Raises:
         RequestRefused: the board has other kernels than the profile, or a plan pages and the board
             has no storage for it.
+        BoardInUse: another program uses the board; its meter was not touched.
         JoulewrightError: opening the board or the meter failed.
     """
     description = description.with_matmul(matmul)
     with ExitStack() as stack:
+        if alone and description.emulator is None:  # an emulated one is claimed when it has started
+            stack.enter_context(alone_with(description))
         meter_for = stack.enter_context(described_meter(description))
 
         def checked_plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:

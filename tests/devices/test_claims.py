@@ -20,7 +20,7 @@ import pytest
 import cli
 from devices.claims.claim import LOCK, sole_user, sole_writer, user_of
 from devices.claims.owner import users_of
-from devices.description import load_description
+from devices.description import DeviceDescription, load_description
 from devices.documents.document import dump_yaml
 from devices.errors import BoardInUse, BoardUnreachable, InputError, RequestRefused
 from networks.models import build_model
@@ -28,7 +28,9 @@ from profiler.opening.boards import open_board
 from profiler.run.options import ProfileOptions
 from profiler.run.run import choose_run_directory, profile_device
 from profiler.transports.serial.line import Line
-from tests.support.boards.measuring import describe
+from replay.running.opening import open_replay
+from tests.support.boards.claims import used_by_another
+from tests.support.boards.measuring import describe, unopened_ppk2
 from tests.support.boards.processes import ended_in_any_case
 from tests.support.boards.sshd import Sshd
 from tests.support.paths import ROOT
@@ -294,6 +296,26 @@ def test_a_board_is_the_same_by_whatever_name_and_user_it_is_reached(
         assert_in_use(alias, other)
         with open_board(load_description("local"), 0.5, ignore):
             pass
+
+
+def profile(description: DeviceDescription, directory: Path) -> None:
+    profile_device(description, [], None, ProfileOptions(), directory)
+
+
+def replay(description: DeviceDescription, _directory: Path) -> None:
+    with open_replay(description, [], lambda _sizes: [], ignore):
+        pass
+
+
+@pytest.mark.parametrize("use", [profile, replay])
+@pytest.mark.parametrize("name", ["local", "nrf52840-dk"])
+def test_the_meter_of_a_board_in_use_is_left_alone(
+    name: str, use: Callable[[DeviceDescription, Path], None], tmp_path: Path
+) -> None:
+    # Opening the meter is another error.
+    description = load_description(name).model_copy(update={"meter": unopened_ppk2()})
+    with used_by_another(description), pytest.raises(BoardInUse):
+        use(description, tmp_path)
 
 
 # --- ports ----------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ An Otii feeds the board: ``mc`` and ``mv`` are current and voltage of its main o
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from profiler.meters.otii.server import OtiiServer
 if TYPE_CHECKING:
     from otii_tcp_client.arc import Arc
     from otii_tcp_client.project import Project
+    from otii_tcp_client.recording import Recording
 
 _FIND_TIMEOUT_S = 3
 _INPUTS = ("i1", "i2")
@@ -55,6 +56,7 @@ class OtiiInstrument:
         self._meter = meter
         self._inputs = _INPUTS if isinstance(meter.sync, GpioSync) else ()
         self._started: tuple[float, float] | None = None
+        self._recording: Recording | None = None  # one that is being read
         self._found: _Output | None = None
         self._levels: tuple[bool, ...] = ()
         with server.answering("find its devices"):
@@ -136,7 +138,7 @@ class OtiiInstrument:
         asked_s, answered_s = self._started
         with self._server.answering("return its recording"):
             self._project.stop_recording()
-            recording = self._project.get_last_recording()
+            recording = self._recording = self._project.get_last_recording()
             if recording is None:
                 raise MeasurementInvalid(f"{self._server}: it has recorded nothing")
             channels = {
@@ -144,7 +146,7 @@ class OtiiInstrument:
                 for channel in ("mc", "mv", *self._inputs)
             }
             recording.delete()
-            self._started = None
+            self._started = self._recording = None
             if not self._device.get_main():
                 raise MeasurementInvalid(
                     f"{self._server}: the output has switched itself off; the board drew more than"
@@ -198,30 +200,39 @@ class OtiiInstrument:
 
     def _end(self) -> None:
         """Stop and delete the current recording."""
-        self._started = None
         self._project.stop_recording()
-        recording = self._project.get_last_recording()
+        self._delete_recording()
+        self._started = self._recording = None
+
+    def _delete_recording(self) -> None:
+        """Delete the recording that was stopped. One that was found before is known by itself: it
+        may be gone, and the project's last one the user's."""
+        recording = self._recording or self._project.get_last_recording()
         if recording is not None:
             recording.delete()
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # it may be gone
-            if self._started is not None:
-                self._end()
-        with contextlib.suppress(Exception):
-            if self._found is not None:
-                self._restore(self._found)
-                self._found = None
+        if self._started is not None:
+            self._server.tidy(self._project.stop_recording, self._delete_recording)
+            self._started = self._recording = None
+        if self._found is not None:
+            self._restore(self._found)
+            self._found = None
         self._server.close()
 
     def _restore(self, found: _Output) -> None:
-        device = self._device
+        """Set the output as it was found. Its voltage is changed only once it is off."""
+        device, tidy = self._device, self._server.tidy
         if not found.is_on:
-            device.set_main(False)
-            device.set_main_voltage(found.voltage_v)
-        device.set_max_current(found.max_current_a)
+
+            def switch_off() -> None:
+                device.set_main(False)
+                device.set_main_voltage(found.voltage_v)
+
+            tidy(switch_off)
+        tidy(partial(device.set_max_current, found.max_current_a))
         if self._inputs:
-            device.set_exp_voltage(found.logic_v)
+            tidy(partial(device.set_exp_voltage, found.logic_v))
 
 
 def _levels(

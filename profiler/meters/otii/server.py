@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from devices.errors import BoardUnreachable, MeasurementInvalid
+from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import OtiiMeter
 from devices.program import installing
 
@@ -37,6 +38,7 @@ class OtiiServer:
         self._connection: OtiiConnection | None = None
         self._licences: list[int] = []
         self._has_logged_in = False
+        self._is_cut_off = False  # a request: its answer may still be under way
 
     def open(self) -> None:
         try:
@@ -45,13 +47,19 @@ class OtiiServer:
             raise MeasurementInvalid(
                 f"meter otii needs Qoitech's package: {installing('otii-tcp-client')}"
             ) from error
-        connection = OtiiConnection(*self._address)
         with self.answering("connect"):
-            connection.sock = socket.create_connection(self._address, _ANSWER_TIMEOUT_S)
-            self._connection = connection
-            connection.receive_response(_ANSWER_TIMEOUT_S, "")  # the server's greeting
+            self._connect(OtiiConnection(*self._address))
         with self.answering("accept the login"):
             self._unlock()
+
+    def _connect(self, connection: OtiiConnection) -> None:
+        connection.sock = socket.create_connection(self._address, _ANSWER_TIMEOUT_S)
+        try:
+            connection.receive_response(_ANSWER_TIMEOUT_S, "")  # the server's greeting
+        except BaseException:
+            connection.close_connection()
+            raise
+        self._connection = connection
 
     @property
     def otii(self) -> Otii:
@@ -117,15 +125,36 @@ class OtiiServer:
             answers.append(answer["data"])
         return answers
 
+    def tidy(self, *commands: Callable[[], object]) -> None:
+        """Carry out commands before closing, each whatever became of the others.
+
+        The server may be gone, or refuse some. The library would take the rest of an answer that
+        was cut off for that of the next command: a new connection is made first.
+        """
+        for command in commands:
+            with contextlib.suppress(Exception), self.answering("tidy up"):
+                if self._is_cut_off:
+                    self._renew()
+                if self._connection is not None:
+                    command()
+
+    def _renew(self) -> None:
+        """Connect anew; objects that hold the connection stay valid. After a failure there is no
+        connection, and no second attempt."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close_connection()
+            connection.recv_msg = ""
+            self._connect(connection)
+            self._is_cut_off = False
+
     def close(self) -> None:
         if self._connection is None:
             return
-        with contextlib.suppress(Exception):  # it may be gone
-            for licence in self._licences:
-                self.otii.return_license(licence)
-            if self._has_logged_in:
-                self.otii.logout()
-        self._connection.close_connection()
+        returning = [partial(self.otii.return_license, licence) for licence in self._licences]
+        self.tidy(*returning, *([self.otii.logout] if self._has_logged_in else []))
+        if self._connection is not None:
+            self._connection.close_connection()
         self._connection = None
 
     @contextlib.contextmanager
@@ -140,13 +169,19 @@ class OtiiServer:
                 f"{self}: it refused to {what} ({error.message})",
                 remedy="check the message in the Otii application",
             ) from error
+        except JoulewrightError:
+            raise
         except (OSError, DisconnectedException, ValueError, KeyError) as error:
+            self._is_cut_off = True
             reason = str(error) or type(error).__name__
             raise BoardUnreachable(
                 f"{self}: no answer when asked to {what} ({reason})",
                 remedy="start the Otii application and its TCP server, and check meter.host and"
                 " meter.port in the description",
             ) from error
+        except BaseException:  # such as Ctrl-C
+            self._is_cut_off = True
+            raise
 
     def __str__(self) -> str:
         return self._name

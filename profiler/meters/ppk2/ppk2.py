@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from devices.claims.owner import users_of
-from devices.errors import BoardUnreachable, MeasurementInvalid
+from devices.errors import BoardInUse, BoardUnreachable, MeasurementInvalid
 from devices.meters import Ppk2Meter
 from profiler.meters.capture import Capture
 from profiler.meters.ppk2.capture import RATE_HZ, decode
@@ -56,6 +56,7 @@ def open_ppk2(described: Ppk2Meter) -> Ppk2:
         described: The meter of the device description.
 
     Raises:
+        BoardInUse: Another program uses it.
         BoardUnreachable: It is not connected or does not answer.
     """
     port = _open_port(described.port)
@@ -81,6 +82,7 @@ def _open_port(name: str) -> Serial:
     try:
         return serial.Serial(name, timeout=_QUIET_S, write_timeout=_ANSWER_S, exclusive=True)
     except serial.SerialException as error:
+        kind: type[BoardUnreachable] = BoardUnreachable
         if error.errno == errno.ENOENT:
             remedy = (
                 "the port does not exist: plug the PPK2 in, or correct meter.port in the"
@@ -89,6 +91,7 @@ def _open_port(name: str) -> Serial:
         elif error.errno in (errno.EACCES, errno.EPERM):
             remedy = "this user may not open it: sudo usermod -aG dialout $USER, and log in again"
         elif error.errno in (errno.EAGAIN, errno.EBUSY):
+            kind = BoardInUse
             users = "; ".join(map(str, users_of(Path(name))))
             remedy = (
                 f"another program uses it{f', {users}' if users else ''}: close the Power Profiler"
@@ -96,7 +99,7 @@ def _open_port(name: str) -> Serial:
             )
         else:
             remedy = str(error)
-        raise BoardUnreachable(f"PPK2 on {name}: {remedy}") from error
+        raise kind(f"PPK2 on {name}: {remedy}") from error
 
 
 def _ask_metadata(port: Serial) -> Metadata:

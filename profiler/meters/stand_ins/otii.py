@@ -111,6 +111,8 @@ class OtiiStandIn:
         return {"recording_id": self.recordings[-1] if self.recordings else -1, "name": "R"}
 
     def recording_delete(self, data: Any) -> None:
+        if data["recording_id"] not in self.recordings:
+            raise _Refused("Command failure")
         self.recordings.remove(data["recording_id"])
 
     def recording_get_channel_data_count(self, data: Any) -> Any:

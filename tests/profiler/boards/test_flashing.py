@@ -56,6 +56,8 @@ from profiler.meters.stand_ins.ppk2 import Ppk2StandIn, Scenario
 from profiler.opening.boards import open_board
 from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
+from tests.support.boards.claims import used_by_another
+from tests.support.boards.measuring import unopened_ppk2
 from tests.support.boards.serial import Cable, StandInBoard
 from tests.support.paths import ROOT
 from tests.support.progress import ignore
@@ -291,6 +293,26 @@ def test_bossac_writes_after_the_touch_to_the_offset_after_the_boot_loader(
         *("--erase", "--write", "--verify", "--reset"),
         str(image.bin),
     ]
+
+
+def test_the_touched_port_of_a_board_that_its_meter_feeds_is_awaited(
+    touch_port: Callable[[bool], TouchPort],
+    described: Described,
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    recorded = tool("bossac")
+    fed = {"meter": unopened_ppk2()}
+    port = str(tmp_path / "ttyACM0")
+    way = flashing_of(
+        described(kind="bossac", port=port, offset=0x2000).model_copy(update=fed), image
+    )
+    starting = threading.Timer(0.3, touch_port, [True])
+    starting.start()
+    way.carry_out(ignore)
+    starting.join()
+    assert f"--port={port}" in recorded.read_text()
 
 
 def test_a_boot_loader_whose_port_does_not_appear_is_an_error(
@@ -592,6 +614,34 @@ def test_a_board_that_another_program_uses_is_not_flashed(
         else:
             with (
                 pytest.raises(BoardInUse, match="another program uses this port"),
+                open_board(description, 0.5, ignore, [plan] * (way == "a plan")),
+            ):
+                pass
+    assert not recorded.exists()
+
+
+@pytest.mark.parametrize("way", ["flash", "a plan", "no plan"])
+def test_a_board_that_another_program_is_flashing_is_left_alone(
+    way: str,
+    plan: ExecutionPlan,
+    reached: Callable[..., Path],
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its port is closed meanwhile, and may have another name in the other description."""
+    recorded = tool("openocd")
+    path = reached()
+    description = load_description(str(path))
+    assert isinstance(description.transport, SerialTransport)
+    port = os.path.realpath(str(description.transport.port))
+    transport = description.transport.model_copy(update={"port": port})
+    with used_by_another(description.model_copy(update={"transport": transport})):
+        if way == "flash":
+            assert cli.main(["flash", "--device", str(path)]) == ExitCode.BOARD_UNREACHABLE
+            assert "another program uses this board" in capsys.readouterr().err
+        else:
+            with (
+                pytest.raises(BoardInUse, match="another program uses this board"),
                 open_board(description, 0.5, ignore, [plan] * (way == "a plan")),
             ):
                 pass

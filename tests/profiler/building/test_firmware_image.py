@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from devices.description import DeviceDescription, load_description
-from devices.errors import BuildFailed
+from devices.errors import BuildFailed, BuildInterrupted
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan
 from devices.user_cache import user_cache
@@ -236,6 +236,12 @@ def test_a_missing_compiler_is_named_with_its_packages(monkeypatch: pytest.Monke
         "emulated-m4f: arm-none-eabi-gcc is not installed on this computer; install with:"
         " sudo apt install gcc-arm-none-eabi libnewlib-arm-none-eabi"
     )
+
+
+def test_a_compiler_without_time_is_told_from_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.building.firmware_image._COMPILER_LIMIT_S", 0.0)
+    with pytest.raises(BuildInterrupted, match="timed out"):
+        build_firmware(quick("emulated-m4f"))
 
 
 def test_only_gcc_compiles_firmware() -> None:

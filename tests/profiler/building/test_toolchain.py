@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from devices.description import CrossToolchain, NativeToolchain
-from devices.errors import BuildFailed, BuildInterrupted
+from devices.errors import BuildFailed, BuildInterrupted, JoulewrightError, SessionGone
 from profiler.building.firmware_objects import FirmwareObjects
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
 from profiler.transports.base import Transport
@@ -286,6 +286,23 @@ def test_a_killed_compiler_is_told_from_an_error_in_a_source(
     assert not isinstance(failed.value, BuildInterrupted)
 
 
+@pytest.mark.parametrize(
+    ("event", "error"),
+    [
+        ("kill -KILL 0", BuildInterrupted),  # all of its process group
+        ('rm -rf "$PWD"', SessionGone),  # as a restart of the board does
+    ],
+)
+def test_what_happens_to_a_board_is_told_from_an_error_in_a_source(
+    local: Transport, tree: Tree, tmp_path: Path, event: str, error: type[JoulewrightError]
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *" -c "*) {event} ;; esac\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    with pytest.raises(error):
+        tree.build(local, PLAIN.model_copy(update={"compiler": str(compiler)}))
+
+
 def test_what_a_killed_compiler_leaves_goes_with_the_session(
     tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,7 +319,7 @@ def test_what_a_killed_compiler_leaves_goes_with_the_session(
 
 
 def test_a_build_ends_at_its_time_limit(local: Transport, tree: Tree) -> None:
-    with pytest.raises(BuildFailed, match="did not finish within"):
+    with pytest.raises(BuildInterrupted, match="did not finish within"):
         tree.build(local, PLAIN, timeout_s=1e-3)
 
 

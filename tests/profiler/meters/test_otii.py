@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from otii_tcp_client.otii_connection import OtiiConnection
+from otii_tcp_client.recording import Recording
 
 from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import OtiiMeter
@@ -311,6 +313,72 @@ def test_a_lost_connection_is_an_error_and_can_be_closed(command: str) -> None:
             instrument.stop()
         instrument.close()
         instrument.close()
+
+
+def test_ctrl_c_in_a_transfer_leaves_the_instrument_as_it_was_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    receive = OtiiConnection.receive_response
+
+    def cut_off(connection: OtiiConnection, timeout_s: float | None, number: str) -> dict[str, Any]:
+        """Leave the answer with a channel's data in the socket."""
+        if timeout_s == otii_server._DATA_TIMEOUT_S:
+            raise KeyboardInterrupt
+        return receive(connection, timeout_s, number)
+
+    monkeypatch.setattr(OtiiConnection, "receive_response", cut_off)
+    monkeypatch.setenv("OTII_USERNAME", "somebody")
+    monkeypatch.setenv("OTII_PASSWORD", "secret")
+    server = stand_in(is_logged_in=False, licences=[free_licence()])
+    found = dict(server.output)
+    with opened(server) as instrument:
+        instrument.start()
+        with pytest.raises(KeyboardInterrupt):
+            instrument.stop()
+    assert server.recordings == []
+    assert server.output == found
+    assert server.logic_v == 5.0
+    assert server.licences[0]["reserved_to"] == ""
+    assert not server.is_logged_in
+
+
+def test_ctrl_c_after_a_recording_was_deleted_deletes_no_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    delete = Recording.delete
+
+    def cut_off(recording: Recording) -> None:
+        delete(recording)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recording, "delete", cut_off)
+    server = stand_in(recordings=[1])
+    with opened(server) as instrument:
+        instrument.start()
+        with pytest.raises(KeyboardInterrupt):
+            instrument.stop()
+        monkeypatch.undo()
+    assert server.recordings == [1]
+
+
+@pytest.mark.parametrize(
+    "refused", ["project_stop_recording", "arc_set_main", "arc_set_max_current"]
+)
+def test_what_is_refused_on_closing_keeps_nothing_else_from_being_tidied(refused: str) -> None:
+    server = stand_in(licences=[free_licence()])
+    found = dict(server.output)
+    with opened(server) as instrument:
+        instrument.start()
+        server.fails[refused] = "Command failure"
+    assert server.recordings == []
+    assert server.licences[0]["reserved_to"] == ""
+    assert server.logic_v == 5.0
+    if refused == "arc_set_main":  # the voltage of a board that is on is never changed
+        assert server.output == found | {"main": True, "main_voltage": 5.0}
+    elif refused == "arc_set_max_current":
+        assert server.output == found | {"max_current": 1.0}
+    else:
+        assert server.output == found
 
 
 def test_the_error_for_a_missing_package_gives_the_install_command(

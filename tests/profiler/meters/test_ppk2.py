@@ -6,6 +6,8 @@ here; the client computes the formula in the other direction.
 
 from __future__ import annotations
 
+import os
+import pty
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +18,13 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import serial
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from devices.errors import BoardUnreachable, MeasurementInvalid
+from devices.errors import BoardInUse, BoardUnreachable, MeasurementInvalid
 from devices.meters import Ppk2Meter
 from profiler.meters.base import BlockRecord, BoardSamples, Void
 from profiler.meters.capture import Capture, Flaw
@@ -575,12 +578,20 @@ def refusal(port: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_missing_taken_or_silent_port_is_an_error() -> None:
+def test_a_missing_or_silent_port_is_an_error() -> None:
     assert "the port does not exist: plug the PPK2 in" in refusal("/dev/serial/by-id/none")
-    with connected(Scenario()) as (stand_in, _):
-        assert "another program uses it" in refusal(stand_in.port)
     with Ppk2StandIn(Scenario(mute=True)) as mute:
         assert "try the other one" in refusal(mute.port)
+
+
+def test_an_instrument_that_another_program_uses_is_told_from_a_lost_one() -> None:
+    ends = pty.openpty()
+    port = os.ttyname(ends[1])
+    with serial.Serial(port, exclusive=True):
+        said = sentence_of(BoardInUse, lambda: open_ppk2(described(port)))
+    assert said.startswith(f"PPK2 on {port}: another program uses it, process {os.getpid()} on ")
+    for end in ends:
+        os.close(end)
 
 
 def test_an_instrument_unplugged_in_a_block_is_an_error_and_can_be_closed() -> None:

@@ -38,6 +38,7 @@ from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
 from profiler.transports.serial.line import Line, LineDownError
 from profiler.transports.serial.session import SerialSession
+from tests.support.boards.measuring import unopened_ppk2
 from tests.support.boards.serial import (
     FIRMWARE_SHA256,
     KERNELS_SHA256,
@@ -499,6 +500,21 @@ def test_a_cable_pulled_and_plugged_in_again_costs_only_time(
     bench.board.window_s = 0.2
     assert run(board) == WINDOWS
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+
+
+def test_the_port_of_a_board_that_its_meter_feeds_is_awaited(bench: Bench) -> None:
+    bench.connect()
+    bench.cable.pull()
+    expected = FirmwareIdentity("mps2-an386", FIRMWARE_SHA256, KERNELS_SHA256)
+    missing = pytest.raises(BoardUnreachable, match="the port does not exist")
+    fed = {"meter": unopened_ppk2()}
+    with missing, SerialBoard(bench.description(), expected):
+        pass
+    with missing, SerialBoard(bench.description(0.3).model_copy(update=fed), expected):
+        pass
+    threading.Timer(0.5, bench.cable.plug).start()
+    with SerialBoard(bench.description(60.0).model_copy(update=fed), expected) as board:
+        board.prepare(lambda _what: None)
 
 
 def shorten(session: SerialSession, usual_s: float, deadline_s: float) -> None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import paramiko
 import pytest
@@ -24,7 +24,7 @@ from paramiko.auth_strategy import InMemoryPrivateKey
 from devices.claims.owner import Owner
 from devices.description import SshTransport as SshDescription
 from devices.errors import BoardCommandFailed, BoardInUse, BoardUnreachable, SetupMissing
-from profiler.transports import scripts
+from profiler.transports import open_transport, scripts
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.client import ClientLock, forget, is_dead
 from profiler.transports.link import ConnectionLostError
@@ -32,6 +32,7 @@ from profiler.transports.local import LocalTransport
 from profiler.transports.scripts import LEASE_MINUTES
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
+from tests.support.boards.measuring import describe, unopened_ppk2
 from tests.support.boards.processes import ended_in_any_case, eventually
 from tests.support.boards.sshd import Network, Sshd, left_by_sessions, make_key, running_sshd
 from tests.support.failures import sentence_of
@@ -721,6 +722,20 @@ def test_a_closed_port_is_an_error_at_once(sshd: Sshd) -> None:
         began = time.monotonic()
         assert f"nothing listens on port {port}" in refused(sshd.description(port=port))
         assert time.monotonic() - began < 9.0
+
+
+@pytest.mark.parametrize("mode", ["source", "ampere"])
+def test_a_board_has_time_to_start_if_its_meter_feeds_it(
+    sshd: Sshd, mode: Literal["source", "ampere"]
+) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        reached = sshd.description(port=unheard.getsockname()[1], deadline_s=0.5)
+        transport = reached.model_dump(mode="json", exclude_none=True)
+        description = describe(transport=transport, meter=unopened_ppk2(mode).model_dump())
+        said = sentence_of(BoardUnreachable, open_transport(description).connect)
+    assert "nothing listens on port" in said
+    assert ("tried again for 0.5 s" in said) == (mode == "source")
 
 
 def test_a_name_that_does_not_resolve_is_an_error(sshd: Sshd) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pytest
 
 from devices.claims.owner import Owner
 from devices.description import DeviceDescription
 from devices.errors import BoardCommandFailed
+from devices.meters import Ppk2Meter
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
@@ -67,6 +68,19 @@ def describe(**changes: Any) -> DeviceDescription:
             "processor": PROCESSOR,
         }
         | changes
+    )
+
+
+def unopened_ppk2(mode: Literal["source", "ampere"] = "source") -> Ppk2Meter:
+    """An instrument that feeds the board, or in mode "ampere" does not. It has no port."""
+    return Ppk2Meter.model_validate(
+        {
+            "kind": "ppk2",
+            "port": "/dev/no-such-ppk2",
+            "mode": mode,
+            "voltage_v": 3.3,
+            "sync": {"kind": "steady"},
+        }
     )
 
 
