@@ -98,8 +98,7 @@ def _is_open(before: npt.NDArray[np.bool_], k: int) -> npt.NDArray[np.bool_]:
 def is_made(problem: Problem, before: npt.NDArray[np.bool_], i: int) -> npt.NDArray[np.bool_]:
     """Whether a tensor is certainly in RAM at some time before each op."""
     if problem.starts_in_storage[i]:
-        found: npt.NDArray[np.bool_] = before[:, list(problem.readers[i])].any(axis=1)
-        return found
+        return np.asarray(before[:, list(problem.readers[i])].any(axis=1), bool)
     if problem.producer[i] < 0:
         return np.ones(len(before), bool)
     return before[:, problem.producer[i]]
@@ -109,8 +108,7 @@ def is_needed(problem: Problem, before: npt.NDArray[np.bool_], i: int) -> npt.ND
     """Whether a tensor is certainly needed in RAM at some time after each op."""
     if problem.graph.tensors[i].persist == "ram":
         return np.ones(len(before), bool)
-    found: npt.NDArray[np.bool_] = before[list(problem.readers[i])].any(axis=0)
-    return found
+    return np.asarray(before[list(problem.readers[i])].any(axis=0), bool)
 
 
 def _touching(problem: Problem, *tensors: int) -> Iterator[int]:
