@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from devices.description import DeviceDescription
 from devices.replay import ActivityEnergies, ExpectedStep, ReplayReport, StepsTogether
+from networks.training.step import TrainingStep
 from profiler.meters.base import Void
 from profiler.statistics import median_interval
 from replay.energy.activities import activity_energies
@@ -41,6 +42,7 @@ def run_schedule(
     *,
     seed: int = 0,
     name: str | None = None,
+    step: TrainingStep | None = None,
     progress: Callable[[str], None] = lambda _activity: None,
 ) -> ReplayReport:
     """Train steps by a schedule on its board, with generated samples, and compare.
@@ -52,6 +54,7 @@ def run_schedule(
         steps: Number of steps, each of which is also run watched, action by action.
         seed: Seed of the samples and of the initial values.
         name: Name of the schedule in the report; None for that of its graph.
+        step: Training step of the graph; None to build it from what the graph was made from.
         progress: Called with one line for each activity.
 
     Returns:
@@ -62,7 +65,8 @@ def run_schedule(
         InputError: The graph does not say what it was made from.
         JoulewrightError: The schedule cannot be run on the board, or was not measured.
     """
-    subject = Subject(description, training_step_of(graph), graph, schedule)
+    step = training_step_of(graph) if step is None else step
+    subject = Subject(description, step, graph, schedule)
     planned_execution(subject)  # fails before anything is built if the schedule cannot run
     training = training_on(subject.step, None, steps, seed)
     expected = expected_step(graph, schedule)

@@ -25,11 +25,10 @@ from campaigns.design.file import (
 from campaigns.design.settings import Setting, settings_of
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
-from devices.documents.regular import require_regular
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
-from networks.models import model_names
+from networks.models import file_sha256, model_names
 from profiler.building.sources import EXECUTOR, KERNELS, read_sources, sources_hash
 from solver.options import Coverage
 
@@ -82,7 +81,7 @@ class NetworkLevel(StrictModel):
     """A network of a campaign.
 
     ``model`` is what builds it on this computer, wherever it is called: a name, or the absolute
-    path of a file, whose hash is ``sha256``.
+    path of a file, whose hash is ``sha256``, with that of data that an ONNX file keeps in others.
     """
 
     choice: NetworkChoice
@@ -266,15 +265,14 @@ def _network(choice: NetworkChoice, directory: Path, results: Results, key: str)
         file_below(directory, source, f"{key}.model")
         path = Path(exported(str(path), results.networks)).absolute()
     try:
-        require_regular(path)
-        content = path.read_bytes()
+        sha256 = file_sha256(path)
     except OSError as error:
         known = choices(choice.model, model_names())
         raise InputError(
             f"{path}: this network cannot be read ({error.strerror}), and none of this name is"
             f" built in; {known}"
         ) from None
-    return NetworkLevel(choice=choice, model=str(path), sha256=hashlib.sha256(content).hexdigest())
+    return NetworkLevel(choice=choice, model=str(path), sha256=sha256)
 
 
 def _named_levels(entry: Exclusion) -> Mapping[str, frozenset[Any]]:
