@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from devices.description import DeviceDescription
+from devices.profile import BoardIdentity
 from devices.replay import ActivityEnergies, ExpectedStep, ReplayReport, StepsTogether
 from networks.training.step import TrainingStep
 from profiler.meters.base import Void
@@ -44,6 +45,7 @@ def run_schedule(
     name: str | None = None,
     step: TrainingStep | None = None,
     progress: Callable[[str], None] = lambda _activity: None,
+    require_board: Callable[[BoardIdentity], None] = lambda _board: None,
 ) -> ReplayReport:
     """Train steps by a schedule on its board, with generated samples, and compare.
 
@@ -56,6 +58,8 @@ def run_schedule(
         name: Name of the schedule in the report; None for that of its graph.
         step: Training step of the graph; None to build it from what the graph was made from.
         progress: Called with one line for each activity.
+        require_board: Called with the identity of the board before anything runs on it; raises if
+            it is the wrong one.
 
     Returns:
         Measured figures beside predicted ones, and whether every value has the bits of the
@@ -70,7 +74,9 @@ def run_schedule(
     planned_execution(subject)  # fails before anything is built if the schedule cannot run
     training = training_on(subject.step, None, steps, seed)
     expected = expected_step(graph, schedule)
-    replayed = replay_schedule(subject, training, expected.time_s.median, progress)
+    replayed = replay_schedule(
+        subject, training, expected.time_s.median, progress, require_board=require_board
+    )
     return run_report(subject, name or graph.name, replayed, expected, training, STEPS_PER_DAY)
 
 
