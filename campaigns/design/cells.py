@@ -201,32 +201,45 @@ def _cells(
     kernels: str,
 ) -> Iterator[Cell]:
     asked = {method.name: _digest(method) for method in file.methods}
-    exclusions = [_named_levels(entry) for entry in file.exclude]
+    trained = {each.choice.name: f"{_trained(each)} {each.sha256}" for each in networks}
+    in_slices = {method.name for method in file.methods if method.slices is not None}
     for setting in settings:
-        boards = frozenset((setting.board, *setting.tags))
-        what = _digest(setting.description or setting.profile)
-        measured = f"{kernels} {file.steps} {file.profile_blocks} {file.watch_steps}"
-        ran = measured if setting.is_run else ""
-        for network in networks:
-            choice = network.choice
-            trained = f"{_trained(network)} {network.sha256}"
-            batches = choice.batches or file.batches or (None,)
-            for batch, method, ram_budget, deadline in product(
-                batches, file.methods, file.ram_budgets, file.deadlines
-            ):
-                levels = {
-                    "board": setting.board,
-                    "condition": setting.condition,
-                    "network": choice.name,
-                    "batch": batch,
-                    "ram_budget": ram_budget,
-                    "deadline": deadline,
-                    "method": method.name,
-                }
-                if any(_excludes(named, levels, boards) for named in exclusions):
-                    continue
-                depends_on = [what, ran, trained, asked[method.name], file.budget_covers]
-                yield Cell(hash=_hash([*depends_on, levels]), **levels)
+        combinations = list(_combinations(file, setting, networks))
+        if setting.is_run:
+            has_slices = any(levels["method"] in in_slices for levels in combinations)
+            what = _digest(setting.measured(in_slices=has_slices))
+            ran = f"{kernels} {file.steps} {file.profile_blocks} {file.watch_steps}"
+        else:
+            what, ran = _digest(setting.profile), ""
+        for levels in combinations:
+            method = asked[levels["method"]]
+            depends_on = [what, ran, trained[levels["network"]], method, file.budget_covers]
+            yield Cell(hash=_hash([*depends_on, levels]), **levels)
+
+
+def _combinations(
+    file: CampaignFile, setting: Setting, networks: tuple[NetworkLevel, ...]
+) -> Iterator[dict[str, Any]]:
+    """The levels of each cell of a board under a condition, without its hash."""
+    exclusions = [_named_levels(entry) for entry in file.exclude]
+    boards = frozenset((setting.board, *setting.tags))
+    for network in networks:
+        choice = network.choice
+        batches = choice.batches or file.batches or (None,)
+        for batch, method, ram_budget, deadline in product(
+            batches, file.methods, file.ram_budgets, file.deadlines
+        ):
+            levels = {
+                "board": setting.board,
+                "condition": setting.condition,
+                "network": choice.name,
+                "batch": batch,
+                "ram_budget": ram_budget,
+                "deadline": deadline,
+                "method": method.name,
+            }
+            if not any(_excludes(named, levels, boards) for named in exclusions):
+                yield levels
 
 
 def _hash(content: object) -> str:

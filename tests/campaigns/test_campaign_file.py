@@ -23,6 +23,7 @@ from devices.description import load_description
 from devices.documents.document import dump_yaml, read_yaml, validate
 from devices.errors import InputError
 from devices.results import Results
+from tests.support.boards.measuring import describe
 from tests.support.networks.onnx_files import classifier_apart
 from tests.support.paths import ROOT
 
@@ -179,6 +180,31 @@ def test_a_cell_does_not_depend_on_the_place_of_its_networks_file(
     after = designed(Path("there"), networks=[labelled])
     assert before.cells == after.cells
     assert before.networks[0].model == str(tmp_path / "here" / "net.pt2")
+
+
+def test_slices_decide_on_the_matrix_products_of_all_cells_of_a_board(tmp_path: Path) -> None:
+    """Only where its description does not. All cells are measured with the same profile."""
+
+    def describes(board: str, matmul: str) -> None:
+        toolchain = {"kind": "native", "compiler": "cc", "matmul": matmul}
+        (tmp_path / f"{board}.yaml").write_text(
+            dump_yaml(describe(name=board, toolchain=toolchain))
+        )
+
+    describes("open", "auto")
+    describes("decided", "in-tree")
+    boards = ["open.yaml", "decided.yaml", {"profile": "m4"}]
+    whole, parts = {"method": SOLVED}, {"method": SOLVED, "label": "parts", "slices": "64KiB"}
+    both = {"boards": boards, "methods": [whole, parts]}
+    before = hashes(designed(tmp_path, boards=boards, methods=[whole]).cells)
+    after = hashes(designed(tmp_path, **both).cells)
+    assert {each[0] for each, known in before.items() if after[each] != known} == {"open"}
+
+    exclude = [{"boards": ["open"], "methods": ["parts"]}]
+    assert before.items() <= hashes(designed(tmp_path, **both, exclude=exclude).cells).items()
+
+    describes("open", "in-tree")
+    assert hashes(designed(tmp_path, **both).cells) == after
 
 
 def test_plain_words_are_devices_models_and_methods() -> None:
