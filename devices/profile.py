@@ -465,6 +465,11 @@ class BoardIdentity(StrictModel):
     storage_card: str | None = None
 
     @property
+    def lasting(self) -> BoardIdentity:
+        """The identity without what differs from run to run: frequency and available memory."""
+        return self.model_copy(update={"cpu_frequency_hz": None, "available_bytes": None})
+
+    @property
     def usable_bytes(self) -> int:
         """Memory for training: all of the board's if ``available_bytes`` is absent."""
         return self.memory_bytes if self.available_bytes is None else self.available_bytes

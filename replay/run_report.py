@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from devices.description import DeviceDescription
+from devices.profile import BoardIdentity
 from devices.replay import ActivityEnergies, ExpectedStep, ReplayReport, StepsTogether
+from networks.training.step import TrainingStep
 from profiler.meters.base import Void
 from profiler.statistics import median_interval
 from replay.energy.activities import activity_energies
@@ -41,7 +43,9 @@ def run_schedule(
     *,
     seed: int = 0,
     name: str | None = None,
+    step: TrainingStep | None = None,
     progress: Callable[[str], None] = lambda _activity: None,
+    require_board: Callable[[BoardIdentity], None] = lambda _board: None,
 ) -> ReplayReport:
     """Train steps by a schedule on its board, with generated samples, and compare.
 
@@ -52,7 +56,10 @@ def run_schedule(
         steps: Number of steps, each of which is also run watched, action by action.
         seed: Seed of the samples and of the initial values.
         name: Name of the schedule in the report; None for that of its graph.
+        step: Training step of the graph; None to build it from what the graph was made from.
         progress: Called with one line for each activity.
+        require_board: Called with the identity of the board before anything runs on it; raises if
+            it is the wrong one.
 
     Returns:
         Measured figures beside predicted ones, and whether every value has the bits of the
@@ -62,11 +69,14 @@ def run_schedule(
         InputError: The graph does not say what it was made from.
         JoulewrightError: The schedule cannot be run on the board, or was not measured.
     """
-    subject = Subject(description, training_step_of(graph), graph, schedule)
+    step = training_step_of(graph) if step is None else step
+    subject = Subject(description, step, graph, schedule)
     planned_execution(subject)  # fails before anything is built if the schedule cannot run
     training = training_on(subject.step, None, steps, seed)
     expected = expected_step(graph, schedule)
-    replayed = replay_schedule(subject, training, expected.time_s.median, progress)
+    replayed = replay_schedule(
+        subject, training, expected.time_s.median, progress, require_board=require_board
+    )
     return run_report(subject, name or graph.name, replayed, expected, training, STEPS_PER_DAY)
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
+    from devices.profile import BoardIdentity
     from devices.replay import MeasuredReplay, Reference, ValueCheck
     from devices.wear import StorageMedium, Wear
     from networks.data import Batches
@@ -240,6 +241,7 @@ def replay_schedule(
     expected_step_s: float,
     progress: Callable[[str], None],
     keep: Callable[[Trained], None] = lambda _trained: None,
+    require_board: Callable[[BoardIdentity], None] = lambda _board: None,
 ) -> Replayed:
     """Run a schedule on its board.
 
@@ -255,6 +257,8 @@ def replay_schedule(
         progress: called with one line for each phase.
         keep: called with the trained values as soon as there are some, also those that Ctrl-C has
             left in the board's storage: what comes later may fail.
+        require_board: called with the identity of the board before anything runs on it; raises if
+            it is the wrong one.
 
     Returns:
         The records of all runs.
@@ -280,6 +284,7 @@ def replay_schedule(
                 matmul=subject.matmul,
             )
         )
+        require_board(session.facts.identity)
         fits = [plan.arena_bytes <= session.facts.available_bytes for plan in session.plans]
         has_room = len(session.plans) > 1
         reference = None

@@ -25,11 +25,10 @@ from campaigns.design.file import (
 from campaigns.design.settings import Setting, settings_of
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
-from devices.documents.regular import require_regular
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
-from networks.models import model_names
+from networks.models import file_sha256, model_names
 from profiler.building.sources import EXECUTOR, KERNELS, read_sources, sources_hash
 from solver.options import Coverage
 
@@ -82,7 +81,7 @@ class NetworkLevel(StrictModel):
     """A network of a campaign.
 
     ``model`` is what builds it on this computer, wherever it is called: a name, or the absolute
-    path of a file, whose hash is ``sha256``.
+    path of a file, whose hash is ``sha256``, with that of data that an ONNX file keeps in others.
     """
 
     choice: NetworkChoice
@@ -202,32 +201,45 @@ def _cells(
     kernels: str,
 ) -> Iterator[Cell]:
     asked = {method.name: _digest(method) for method in file.methods}
-    exclusions = [_named_levels(entry) for entry in file.exclude]
+    trained = {each.choice.name: f"{_trained(each)} {each.sha256}" for each in networks}
+    in_slices = {method.name for method in file.methods if method.slices is not None}
     for setting in settings:
-        boards = frozenset((setting.board, *setting.tags))
-        what = _digest(setting.description or setting.profile)
-        measured = f"{kernels} {file.steps} {file.profile_blocks} {file.watch_steps}"
-        ran = measured if setting.is_run else ""
-        for network in networks:
-            choice = network.choice
-            trained = f"{_trained(network)} {network.sha256}"
-            batches = choice.batches or file.batches or (None,)
-            for batch, method, ram_budget, deadline in product(
-                batches, file.methods, file.ram_budgets, file.deadlines
-            ):
-                levels = {
-                    "board": setting.board,
-                    "condition": setting.condition,
-                    "network": choice.name,
-                    "batch": batch,
-                    "ram_budget": ram_budget,
-                    "deadline": deadline,
-                    "method": method.name,
-                }
-                if any(_excludes(named, levels, boards) for named in exclusions):
-                    continue
-                depends_on = [what, ran, trained, asked[method.name], file.budget_covers]
-                yield Cell(hash=_hash([*depends_on, levels]), **levels)
+        combinations = list(_combinations(file, setting, networks))
+        if setting.is_run:
+            has_slices = any(levels["method"] in in_slices for levels in combinations)
+            what = _digest(setting.measured(in_slices=has_slices))
+            ran = f"{kernels} {file.steps} {file.profile_blocks} {file.watch_steps}"
+        else:
+            what, ran = _digest(setting.profile), ""
+        for levels in combinations:
+            method = asked[levels["method"]]
+            depends_on = [what, ran, trained[levels["network"]], method, file.budget_covers]
+            yield Cell(hash=_hash([*depends_on, levels]), **levels)
+
+
+def _combinations(
+    file: CampaignFile, setting: Setting, networks: tuple[NetworkLevel, ...]
+) -> Iterator[dict[str, Any]]:
+    """The levels of each cell of a board under a condition, without its hash."""
+    exclusions = [_named_levels(entry) for entry in file.exclude]
+    boards = frozenset((setting.board, *setting.tags))
+    for network in networks:
+        choice = network.choice
+        batches = choice.batches or file.batches or (None,)
+        for batch, method, ram_budget, deadline in product(
+            batches, file.methods, file.ram_budgets, file.deadlines
+        ):
+            levels = {
+                "board": setting.board,
+                "condition": setting.condition,
+                "network": choice.name,
+                "batch": batch,
+                "ram_budget": ram_budget,
+                "deadline": deadline,
+                "method": method.name,
+            }
+            if not any(_excludes(named, levels, boards) for named in exclusions):
+                yield levels
 
 
 def _hash(content: object) -> str:
@@ -266,15 +278,14 @@ def _network(choice: NetworkChoice, directory: Path, results: Results, key: str)
         file_below(directory, source, f"{key}.model")
         path = Path(exported(str(path), results.networks)).absolute()
     try:
-        require_regular(path)
-        content = path.read_bytes()
+        sha256 = file_sha256(path)
     except OSError as error:
         known = choices(choice.model, model_names())
         raise InputError(
             f"{path}: this network cannot be read ({error.strerror}), and none of this name is"
             f" built in; {known}"
         ) from None
-    return NetworkLevel(choice=choice, model=str(path), sha256=hashlib.sha256(content).hexdigest())
+    return NetworkLevel(choice=choice, model=str(path), sha256=sha256)
 
 
 def _named_levels(entry: Exclusion) -> Mapping[str, frozenset[Any]]:

@@ -50,6 +50,17 @@ class Setting(StrictModel):
         """Whether schedules are run on the board."""
         return self.description is not None
 
+    def measured(self, *, in_slices: bool) -> DeviceDescription:
+        """The board's description as it is profiled; it must not be a profile.
+
+        Args:
+            in_slices: Whether any of its steps is in slices. Those have the values of whole layers
+                only with the kernels' own matrix products, which all its steps then have if the
+                description leaves the choice open.
+        """
+        assert self.description is not None, "a profile in place of a board is not measured"
+        return self.description.with_matmul("in-tree") if in_slices else self.description
+
 
 def settings_of(file: CampaignFile, directory: Path, results: Results) -> tuple[Setting, ...]:
     """Resolve every board of a campaign under each of its conditions.

@@ -20,6 +20,7 @@ Every file is written completely or not at all.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from solver.problem.schedule import Schedule
 FILE, CELLS = "campaign.yaml", "cells.json"
 TABLES = ("cells.csv", "cells.parquet", "replays.csv", "replays.parquet")
 _CELL, _SCHEDULE, _FAILURES = "cell.json", "schedule.json", "failures.json"
+_FIGURES = re.compile(r"(repetition|control)-\d+\.json")
 
 FilesOfCells: TypeAlias = Mapping[str, frozenset[str]]
 """Names of files by the hash of their cell."""
@@ -174,6 +176,12 @@ class CampaignDirectory:
         """The figures of a replay; None if it is not finished yet."""
         file = self.repetition_file(cell, place)
         return read_json(file, Repetition) if file.is_file() else None
+
+    def finished_replay(self, cell: Cell) -> Repetition | None:
+        """The figures of any one finished replay of a cell; None if there is none yet."""
+        names = filter(_FIGURES.fullmatch, _names(str(self.of(cell))))
+        name = min(names, default=None)
+        return None if name is None else read_json(self.of(cell) / name, Repetition)
 
     def replay_file(self, cell: Cell, place: ReplayPlace) -> Path:
         """The report of a finished replay (``replay/1``)."""

@@ -242,7 +242,8 @@ class _Run:
     def _replay_job(self, cell: Cell, place: ReplayPlace) -> ReplayJob:
         setting = self.design.setting_of(cell)
         assert setting.description is not None, "replays are planned for boards only"
-        return ReplayJob(cell, place, setting.description, self.design.steps, setting.place)
+        network, steps = self.design.network_by_name[cell.network], self.design.steps
+        return ReplayJob(cell, place, setting.description, network, steps, setting.place)
 
     def _is_waiting(self) -> bool:
         """Whether a board will begin something after a pause."""

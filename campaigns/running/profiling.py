@@ -97,12 +97,9 @@ class ProfileJob:
 
     @property
     def description(self) -> DeviceDescription:
-        """The board's description. Slices have the values of whole layers only with the kernels'
-        own matrix products, which are then measured."""
-        description = self.setting.description
-        assert description is not None, "a profile in place of a board is measured"
-        has_slices = any(network.slices is not None for network in self.networks)
-        return description.with_matmul("in-tree") if has_slices else description
+        """The description with which the board is profiled, and its schedules are run."""
+        in_slices = any(network.slices is not None for network in self.networks)
+        return self.setting.measured(in_slices=in_slices)
 
     def steps(self) -> list[TrainingStep]:
         """The training steps whose operations are measured."""

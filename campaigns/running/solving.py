@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from campaigns.keeping.records import AskedOfCell, Beginning, Circumstances, Sol
 from campaigns.running.profiling import step_of
 from devices.errors import InputError
 from devices.profile import DeviceProfile
+from networks.training.step import TrainingStep
 from replay.board_ram import BoardRam
 from solver.baselines.scheduled import schedule_by_baseline
 from solver.constructed import keep_everything
@@ -67,7 +67,7 @@ def costed_network(
     """
     home = level.choice.parameters_in
     step = step_of(level, batch, home, method.slices, codecs=method.codecs == "all")
-    _require_unchanged(level)
+    _require_unchanged(level, step)
     model = CostModel(profile)
     costing = cost_graph(step, profile, model=model)
     subject = SolveSubject(costing.graph, profile, costing.predicted, step, cost_model=model)
@@ -76,12 +76,8 @@ def costed_network(
     return CostedNetwork(subject, kept, file, known)
 
 
-def _require_unchanged(level: NetworkLevel) -> None:
-    if level.sha256 is None:
-        return
-    with Path(level.model).open("rb") as file:
-        content = hashlib.file_digest(file, "sha256")
-    if content.hexdigest() != level.sha256:
+def _require_unchanged(level: NetworkLevel, step: TrainingStep) -> None:
+    if step.file is not None and step.file.sha256 != level.sha256:
         raise InputError(
             f"{level.model}: the file has changed since this call of campaign run began",
             remedy="run the campaign again",
@@ -90,21 +86,13 @@ def _require_unchanged(level: NetworkLevel) -> None:
 
 def _schedules_of(graph: CostedGraph, directory: Path) -> Iterator[Schedule]:
     """The schedules that ``solve`` has written for a graph."""
+    origin = graph.origin
+    assert origin is not None, "the graph was made from a network"
     for path in sorted(directory.glob(f"{file_stem(graph.name)}*.json")):
         with suppress(InputError):  # a graph beside its schedule, or a damaged file
             of, schedule = read_solved(path)
-            if _at_place_of(graph, of) == graph:
+            if of.with_model_at(origin.model, origin.model_sha256) == graph:
                 yield schedule.model_copy(update={"graph_sha256": graph.sha256})
-
-
-def _at_place_of(graph: CostedGraph, other: CostedGraph) -> CostedGraph:
-    """Another graph as if the file of its network, which has the same content, lay at the place of
-    this graph's."""
-    if graph.origin is None or other.origin is None or other.origin.model_sha256 is None:
-        return other
-    return other.model_copy(
-        update={"origin": other.origin.model_copy(update={"model": graph.origin.model})}
-    )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from campaigns.keeping.results import CampaignResults
 from devices.description import catalog_names
 from devices.documents.document import dump_yaml
 from devices.documents.regular import require_regular
+from devices.errors import InputError
+from networks.models import file_sha256
 
 DIRECTORY = "repeat"
 
@@ -56,9 +59,22 @@ def _network(level: NetworkLevel, files: dict[str, bytes], left_out: list[str]) 
     else:
         if hashlib.sha256(content).hexdigest() == level.sha256:
             files[name] = content
+        elif _is_unchanged(path, level):
+            files[name] = content
+            left_out.append(
+                f"network {choice.name}: data that {path} keeps in other files are not packed;"
+                f" copy them beside {DIRECTORY}/{name}"
+            )
         else:
             left_out.append(f"network {choice.name}: {path} has changed since the campaign ran")
     return choice.model_copy(update={"model": name, "label": choice.name})
+
+
+def _is_unchanged(path: Path, level: NetworkLevel) -> bool:
+    """Whether a network's file, with the data that it keeps in others, is that of the campaign."""
+    with suppress(InputError):  # an ONNX file that is damaged, or lacks data
+        return file_sha256(path) == level.sha256
+    return False
 
 
 def _boards(

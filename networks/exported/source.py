@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -16,16 +18,26 @@ from networks.exported.errors import ExportError
 _SOURCE = re.compile(r"(?P<path>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _NO_TORCH = 3
 _LONGEST_REASON = 500
+_SEED = 0
 
-# Runs in the user's interpreter, so that it uses nothing of this project.
+# Runs in the user's interpreter, so that it uses nothing of this project. Seeds are the same for
+# each export, and places in the source are relative, so that the same source gives the same bytes.
 _PROGRAM = f"""
-import importlib.util, pathlib, sys
+import importlib.util, os, pathlib, random, sys
 source, function, target = sys.argv[1:]
 try:
     import torch
 except ImportError as error:
     print(error, file=sys.stderr)
     sys.exit({_NO_TORCH})
+random.seed({_SEED})
+torch.manual_seed({_SEED})
+try:
+    import numpy
+except ImportError:
+    pass
+else:
+    numpy.random.seed({_SEED})
 path = pathlib.Path(source).resolve()
 sys.path.insert(0, str(path.parent))
 spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -34,7 +46,13 @@ sys.modules[path.stem] = loaded
 spec.loader.exec_module(loaded)
 module, inputs = getattr(loaded, function)()
 inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
-torch.export.save(torch.export.export(module.train(), inputs, strict=False), target)
+program = torch.export.export(module.train(), inputs, strict=False)
+for part in program.graph_module.modules():
+    for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+        if node.meta.get("stack_trace"):
+            trace = node.meta["stack_trace"].replace(str(path.parent) + os.sep, "")
+            node.meta["stack_trace"] = trace
+torch.export.save(program, target)
 """
 
 
@@ -46,6 +64,9 @@ def source_file(word: str) -> str | None:
 
 def exported(word: str, folder: Path) -> str:
     """Export the network that ``net.py:build`` names; other words name networks already.
+
+    The same source gives the same bytes, wherever it lies: random numbers begin with fixed seeds. A
+    file that has them already stays, since a campaign may be using it.
 
     Args:
         word: Name of a network, path of a file, or path of a Python file and the name of a
@@ -69,7 +90,8 @@ def exported(word: str, folder: Path) -> str:
     with ScratchDirectory(target.parent, ".export-") as scratch:
         fresh = scratch.path / target.name
         _run(word, [_interpreter(), "-c", _PROGRAM, str(source), function, str(fresh)])
-        fresh.replace(target)
+        if not (target.is_file() and filecmp.cmp(fresh, target, shallow=False)):
+            fresh.replace(target)
     return str(target)
 
 
@@ -87,7 +109,8 @@ def _interpreter() -> str:
 
 
 def _run(word: str, command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seeded = {**os.environ, "PYTHONHASHSEED": str(_SEED)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=seeded)
     if done.returncode == _NO_TORCH:
         raise ExportError(
             f"{word}: {command[0]} has no PyTorch, which exports the network; activate the"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import get_args
 from pydantic import ValidationError
 
 from devices.documents.explain import explain
+from devices.documents.regular import require_regular
 from devices.errors import InputError
 from devices.operation import Loss, OperationError
 from devices.profile import ProfiledNetwork
@@ -174,6 +176,24 @@ def profiled_network(model: str, step: TrainingStep) -> ProfiledNetwork:
         )
     except ValidationError as error:
         raise ModelError(explain(error, ProfiledNetwork, "the network")) from None
+
+
+def file_sha256(path: Path) -> str:
+    """Hash of a network's file, as the training step that :func:`build_model` makes of it has it.
+
+    The data that an ONNX file keeps in other files count, too.
+
+    Raises:
+        OSError: The file cannot be read.
+        ExportError: An ONNX file is damaged, or lacks data.
+    """
+    if path.name.endswith(_ONNX):
+        from networks.onnx.file import onnx_sha256
+
+        return onnx_sha256(path)
+    require_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _built_in(name: str, batch: int | None) -> Network:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -48,37 +48,23 @@ class OnnxFile:
                 initializer is missing, too large or not finite.
         """
         try:
-            from onnx import ModelProto, TensorProto
-        except ImportError:
-            raise ExportError(
-                f"{path}: ONNX files need the package onnx: {installing_extra('onnx')}"
-            ) from None
-        try:
-            require_regular(path)
-            if path.stat().st_size > _MOST_BYTES:
-                raise ExportError(f"{path}: is larger than {_MOST_BYTES} bytes")
-            content = path.read_bytes()
+            content, model = _read(path)
         except OSError as error:
             raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from None
-        digest, model = hashlib.sha256(content), ModelProto()
-        try:
-            model.ParseFromString(content)
-        except Exception:  # protobuf's own error is not among what onnx exports
-            raise ExportError(f"{path}: not an ONNX file, or cut off") from None
         if not model.graph.node or not model.opset_import:
             raise ExportError(f"{path}: not an ONNX file, or it has no graph")
         if model.graph.sparse_initializer:
             raise ExportError(f"{path}: has sparse initializers, which cannot be read")
-        left, arrays = _MOST_BYTES - len(content), {}
+        digest = hashlib.sha256(content)
+        for tensor, data in _external_data(path, model, _MOST_BYTES - len(content)):
+            digest.update(data)
+            tensor.raw_data = data
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+        arrays: dict[str, NDArray[Any]] = {}
         for tensor in model.graph.initializer:
             if tensor.name in arrays:
                 raise ExportError(f"{path}: two initializers are named {tensor.name!r}")
-            if tensor.data_location == TensorProto.EXTERNAL:
-                left -= len(external := _external(path, tensor, left))
-                digest.update(external)
-                tensor.raw_data = external
-                tensor.ClearField("external_data")
-                tensor.data_location = TensorProto.DEFAULT
             arrays[tensor.name] = array_of(path, tensor)
         return cls(path, model, digest.hexdigest(), arrays)
 
@@ -94,6 +80,23 @@ class OnnxFile:
                 tensor.ClearField("float_data")
                 tensor.raw_data = np.ascontiguousarray(found, "<f4").tobytes()
         path.write_bytes(changed.SerializeToString())
+
+
+def onnx_sha256(path: Path) -> str:
+    """Hash of a file, and of the data of its initializers that lie in other files after it.
+
+    It is that of :class:`OnnxFile`, of a file that need not have a network that can be trained.
+
+    Raises:
+        OSError: The file cannot be read.
+        ExportError: The package ``onnx`` is not installed, or the file is no model, or data of an
+            initializer are missing.
+    """
+    content, model = _read(path)
+    digest = hashlib.sha256(content)
+    for _, data in _external_data(path, model, _MOST_BYTES - len(content)):
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def array_of(path: Path, tensor: TensorProto) -> NDArray[Any]:
@@ -115,6 +118,48 @@ def array_of(path: Path, tensor: TensorProto) -> NDArray[Any]:
     if array.dtype.kind == "f" and not (np.isfinite(array) | np.isneginf(array)).all():
         raise ExportError(f"{path}: {tensor.name} has a number that is not finite")
     return array
+
+
+def _read(path: Path) -> tuple[bytes, ModelProto]:
+    """The bytes of a file, and the model that they are.
+
+    Raises:
+        OSError: The file cannot be read.
+        ExportError: The package ``onnx`` is not installed, or the file is no model.
+    """
+    try:
+        from onnx import ModelProto
+    except ImportError:
+        raise ExportError(
+            f"{path}: ONNX files need the package onnx: {installing_extra('onnx')}"
+        ) from None
+    require_regular(path)
+    if path.stat().st_size > _MOST_BYTES:
+        raise ExportError(f"{path}: is larger than {_MOST_BYTES} bytes")
+    content, model = path.read_bytes(), ModelProto()
+    try:
+        model.ParseFromString(content)
+    except Exception:  # protobuf's own error is not among what onnx exports
+        raise ExportError(f"{path}: not an ONNX file, or cut off") from None
+    return content, model
+
+
+def _external_data(
+    path: Path, model: ModelProto, most_bytes: int
+) -> Iterator[tuple[TensorProto, bytes]]:
+    """The initializers that lie in other files, each with its data: at most so many bytes in all.
+
+    Raises:
+        ExportError: Data are missing, or too large.
+    """
+    from onnx import TensorProto
+
+    left = most_bytes
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            data = _external(path, tensor, left)
+            left -= len(data)
+            yield tensor, data
 
 
 def _external(path: Path, tensor: TensorProto, most_bytes: int) -> bytes:

@@ -203,7 +203,7 @@ def _profile(
         metadata = directory.claim(
             RunMetadata(
                 description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
-                board=board.facts.identity.model_copy(update={"cpu_frequency_hz": None}),
+                board=board.facts.identity.lasting,
                 build=board.build,
                 operations=tuple(spec.key for spec in content.specs),
                 step=None if step is None else step.name,

@@ -203,6 +203,21 @@ class CostedGraph(StrictModel):
         ops = {op.name: op for op in self.ops}
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
 
+    def with_model_at(self, model: str, sha256: str | None) -> CostedGraph:
+        """The same graph with its network's file in another place.
+
+        Args:
+            model: Path of a file there.
+            sha256: Hash of that file; None for a built-in network.
+
+        Returns:
+            The graph as it is if its network is not from a file with that content.
+        """
+        origin = self.origin
+        if origin is None or origin.model_sha256 is None or origin.model_sha256 != sha256:
+            return self
+        return self.model_copy(update={"origin": origin.model_copy(update={"model": model})})
+
     @property
     def share_of_processor(self) -> float:
         """Processor's share of the time of a transfer beside ops; 0 if none is stated."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -23,6 +24,8 @@ from devices.description import load_description
 from devices.documents.document import dump_yaml, read_yaml, validate
 from devices.errors import InputError
 from devices.results import Results
+from tests.support.boards.measuring import describe
+from tests.support.networks.onnx_files import classifier_apart
 from tests.support.paths import ROOT
 
 BOARDS = ("m0", "m4", "a72")
@@ -149,12 +152,21 @@ def test_a_cell_of_a_board_depends_on_how_it_is_measured_and_on_the_description(
 
 
 def test_a_cell_depends_on_the_content_of_its_networks_file(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"one")
-    (before,) = designed(tmp_path, networks=["net.onnx"]).cells
-    (tmp_path / "net.onnx").write_bytes(b"two")
-    (after,) = designed(tmp_path, networks=["net.onnx"]).cells
-    assert before.network == after.network == "net.onnx"
+    (tmp_path / "net.pt2").write_bytes(b"one")
+    (before,) = designed(tmp_path, networks=["net.pt2"]).cells
+    (tmp_path / "net.pt2").write_bytes(b"two")
+    (after,) = designed(tmp_path, networks=["net.pt2"]).cells
+    assert before.network == after.network == "net.pt2"
     assert before.hash != after.hash
+
+
+def test_a_cell_depends_on_data_that_its_network_keeps_in_other_files(tmp_path: Path) -> None:
+    classifier_apart(tmp_path / "net.onnx")
+    found = set()
+    for number in (1.0, 2.0, 1.0):
+        (tmp_path / "weights.bin").write_bytes(np.full(12, number, np.float32).tobytes())
+        found.update(cell.hash for cell in designed(tmp_path, networks=["net.onnx"]).cells)
+    assert len(found) == 2
 
 
 def test_a_cell_does_not_depend_on_the_place_of_its_networks_file(
@@ -162,13 +174,38 @@ def test_a_cell_does_not_depend_on_the_place_of_its_networks_file(
 ) -> None:
     for folder in ("here", "there/nets"):
         (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "net.onnx").write_bytes(b"one")
+        (tmp_path / folder / "net.pt2").write_bytes(b"one")
     monkeypatch.chdir(tmp_path)
-    before = designed(Path("here"), networks=["net.onnx"])
-    labelled = {"model": "nets/net.onnx", "label": "net.onnx"}
+    before = designed(Path("here"), networks=["net.pt2"])
+    labelled = {"model": "nets/net.pt2", "label": "net.pt2"}
     after = designed(Path("there"), networks=[labelled])
     assert before.cells == after.cells
-    assert before.networks[0].model == str(tmp_path / "here" / "net.onnx")
+    assert before.networks[0].model == str(tmp_path / "here" / "net.pt2")
+
+
+def test_slices_decide_on_the_matrix_products_of_all_cells_of_a_board(tmp_path: Path) -> None:
+    """Only where its description does not. All cells are measured with the same profile."""
+
+    def describes(board: str, matmul: str) -> None:
+        toolchain = {"kind": "native", "compiler": "cc", "matmul": matmul}
+        (tmp_path / f"{board}.yaml").write_text(
+            dump_yaml(describe(name=board, toolchain=toolchain))
+        )
+
+    describes("open", "auto")
+    describes("decided", "in-tree")
+    boards = ["open.yaml", "decided.yaml", {"profile": "m4"}]
+    whole, parts = {"method": SOLVED}, {"method": SOLVED, "label": "parts", "slices": "64KiB"}
+    both = {"boards": boards, "methods": [whole, parts]}
+    before = hashes(designed(tmp_path, boards=boards, methods=[whole]).cells)
+    after = hashes(designed(tmp_path, **both).cells)
+    assert {each[0] for each, known in before.items() if after[each] != known} == {"open"}
+
+    exclude = [{"boards": ["open"], "methods": ["parts"]}]
+    assert before.items() <= hashes(designed(tmp_path, **both, exclude=exclude).cells).items()
+
+    describes("open", "in-tree")
+    assert hashes(designed(tmp_path, **both).cells) == after
 
 
 def test_plain_words_are_devices_models_and_methods() -> None:
@@ -397,10 +434,10 @@ def test_a_link_that_leads_out_of_the_directory_is_refused(
 def test_a_link_within_the_directory_is_followed(tmp_path: Path) -> None:
     (tmp_path / "lab" / "nets").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "lab")
-    (tmp_path / "lab" / "nets" / "first.onnx").write_bytes(b"one")
-    (tmp_path / "lab" / "net.onnx").symlink_to("nets/first.onnx")
-    (level,) = designed(tmp_path / "link", networks=["net.onnx"]).networks
-    assert level.model == str(tmp_path / "lab" / "net.onnx")
+    (tmp_path / "lab" / "nets" / "first.pt2").write_bytes(b"one")
+    (tmp_path / "lab" / "net.pt2").symlink_to("nets/first.pt2")
+    (level,) = designed(tmp_path / "link", networks=["net.pt2"]).networks
+    assert level.model == str(tmp_path / "lab" / "net.pt2")
 
 
 def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from campaigns.keeping.results import read_campaign
 from campaigns.sharing.manifest import MANIFEST
 from devices.results import Results
 from tests.support.campaigns import campaign_with_replays, files_of
+from tests.support.networks.onnx_files import classifier_apart
 from tests.support.paths import REFERENCES
 
 
@@ -266,6 +267,26 @@ def test_a_network_is_packed_from_any_directory_and_names_the_same_cells_when_it
     assert (repeat / "networks" / "net.pt2.pt2").read_bytes() == content
     again = open_campaign(str(repeat / "campaign.yaml"), Results(Path("theirs"))).design
     assert again.cells == campaign.design().cells
+
+
+@pytest.mark.slow
+def test_a_network_that_keeps_data_in_other_files_is_packed_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = classifier_apart(tmp_path / "net.onnx")
+    named = {"model": "net.onnx", "loss": "cross-entropy"}
+    words = {"networks": [named], "ram_budgets": ["100%"], "methods": ["dtr"]}
+    campaign = campaign_with_replays(Results(tmp_path), **words)
+    archive = tmp_path / "tried.zip"
+    assert cli.main(["campaign", "pack", str(campaign.path), "--out", str(archive), "--json"]) == 0
+    (sentence,) = json.loads(capsys.readouterr().out)["left_out"]
+    assert sentence == (
+        f"network net.onnx: data that {network} keeps in other files are not packed; copy them"
+        " beside repeat/networks/net.onnx.onnx"
+    )
+    with zipfile.ZipFile(archive) as packed:
+        (name,) = (each for each in packed.namelist() if each.endswith("networks/net.onnx.onnx"))
+        assert packed.read(name) == network.read_bytes()
 
 
 @pytest.mark.slow

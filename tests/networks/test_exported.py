@@ -1033,6 +1033,61 @@ def test_a_missing_pytorch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         from_source(tmp_path, "")
 
 
+STAND_IN = """
+import random
+from types import SimpleNamespace
+_drawn = random.Random()
+manual_seed, rand = _drawn.seed, _drawn.random
+class Tensor: ...
+class export:
+    def export(module, inputs, strict):
+        without_nodes = SimpleNamespace(modules=tuple)
+        return SimpleNamespace(weights=module.weights, graph_module=without_nodes)
+    def save(program, target):
+        with open(target, "w") as file:
+            file.write(program.weights)
+"""
+"""The little of PyTorch that an export calls. It writes the weights of a module as text."""
+
+DRAWN = """
+import random
+import numpy, torch
+AT_IMPORT = torch.rand()
+class Drawn:
+    def __init__(self):
+        own = [torch.rand(), random.random(), numpy.random.rand(), *{"the", "order", "of", "words"}]
+        self.weights = " ".join(map(str, [AT_IMPORT, *own]))
+    def train(self):
+        return self
+def build():
+    return Drawn(), ()
+"""
+"""A source whose weights are drawn at random."""
+
+
+@pytest.fixture
+def _stand_in_for_pytorch(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("stand-in")
+    (folder / "torch.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.setattr("networks.exported.source.find_spec", lambda _: True)
+
+
+@pytest.mark.usefixtures("_stand_in_for_pytorch")
+def test_a_source_is_exported_to_the_same_bytes_again_and_its_file_stays(tmp_path: Path) -> None:
+    first = Path(from_source(tmp_path, DRAWN))
+    content, before = first.read_bytes(), first.stat()
+    (tmp_path / "elsewhere").mkdir()
+    assert Path(from_source(tmp_path / "elsewhere", DRAWN)).read_bytes() == content
+    assert from_source(tmp_path, DRAWN) == str(first)
+    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    from_source(tmp_path, DRAWN.replace("words", "another word"))
+    assert first.read_bytes() != content
+
+
 needs_pytorch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
 
@@ -1047,6 +1102,28 @@ def test_a_network_is_exported_from_its_source(tmp_path: Path) -> None:
     )
     step = build_model(path, loss="mse")
     assert (step.batch, updated(step)) == (4, {"weight", "bias"})
+
+
+@needs_pytorch
+@pytest.mark.slow
+def test_pytorch_exports_a_source_to_the_same_bytes_wherever_it_lies(tmp_path: Path) -> None:
+    source = (
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.layers = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Dropout())\n"
+        "    def forward(self, x):\n"
+        "        with torch.no_grad():\n"
+        "            y = x * torch.rand(())\n"
+        "        return self.layers(y).square().mean()\n"
+        "def build():\n    return Net(), torch.rand(4, 3)\n"
+    )
+    contents = set()
+    for folder in ("here", "there", "here"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        contents.add(Path(from_source(tmp_path / folder, source)).read_bytes())
+    assert len(contents) == 1
 
 
 @needs_pytorch

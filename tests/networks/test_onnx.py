@@ -19,7 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from devices.errors import Defect
 from devices.program import installing_extra
 from networks.exported.errors import ExportError
-from networks.models import ModelError, build_model
+from networks.models import ModelError, build_model, file_sha256
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
 from replay.directory import has_trained_model
@@ -774,12 +774,14 @@ def test_data_beside_the_model_is_read_and_belongs_to_its_hash(path: Path) -> No
         assert step.file is not None
         np.testing.assert_array_equal(step.file.values["fc.weight"], drawn(4, 5))
         hashes.add(step.file.sha256)
+        assert file_sha256(path) == step.file.sha256
     data = path.parent / "weights.bin"
     data.write_bytes(data.read_bytes()[:-4] + b"\0\0\0\0")
     step = build_model(str(path), loss="mse")
     assert step.file is not None
     assert len(hashes) == 1
     assert step.file.sha256 not in hashes
+    assert file_sha256(path) == step.file.sha256
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,23 @@ def saved(path: Path, content: ModelProto) -> Path:
     return path
 
 
+def saved_apart(path: Path, content: ModelProto) -> Path:
+    """Write a model, and its first initializer to ``weights.bin`` beside it."""
+    weight = content.graph.initializer[0]
+    (path.parent / "weights.bin").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="weights.bin")
+    return saved(path, content)
+
+
+def classifier_apart(path: Path) -> Path:
+    """Write a classifier of three features and four classes, whose weight lies in another file."""
+    arrays = {"w": np.ones((3, 4), np.float32), "b": np.ones(4, np.float32)}
+    nodes = [node("MatMul", "x w", "z"), node("Add", "z b", "y")]
+    return saved_apart(path, model(nodes, [tensor("x", "N", 3)], arrays, [tensor("y", "N", 4)]))
+
+
 def initializers_of(content: ModelProto) -> dict[str, NDArray[Any]]:
     """Arrays of a model by name."""
     return {each.name: numpy_helper.to_array(each) for each in content.graph.initializer}
