@@ -440,8 +440,8 @@ def test_the_place_of_a_networks_file_is_no_difference(capsys: pytest.CaptureFix
     for name in ("here", "there"):
         folder = Path(f"nets-{name}")
         folder.mkdir()
-        (folder / "net.onnx").write_bytes(b"one")
-        measured(name, noisy(1), networks=[f"{folder}/net.onnx", "linear"])
+        (folder / "net.pt2").write_bytes(b"one")
+        measured(name, noisy(1), networks=[f"{folder}/net.pt2", "linear"])
     assert compare("here", "there") == 0
     assert "they differ in nothing that is recorded" in capsys.readouterr().out
 
