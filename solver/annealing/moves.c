@@ -51,24 +51,54 @@ static int32_t random_source(Search *s, int32_t tensor) {
     return uniform(s) < fmin(fmax(share, LEAST_SHARE), MOST_SHARE) ? compute : page_in;
 }
 
-/* Recompute a tensor or page it in before a position, and at random the tensors that this reads. */
+/* Longest chain of recomputations that one move inserts, and how many reads of each are restored on
+ * average although they could stay in RAM: below 1, so that chains end. */
+enum { MOST_DEPTH = 12 };
+#define RESTORED 0.75
+
+static void restore_reads(Search *s, int32_t node, int depth);
+
+/* Recompute a tensor or page it in before a position, and what this reads as `restore_reads` does. */
 static void restore(Search *s, int32_t tensor, int32_t position, int depth) {
     int32_t event = random_source(s, tensor);
-    if (event < 0) {
-        return;
+    if (event >= 0) {
+        int32_t node = insert(s, event, position);
+        if (node >= 0 && depth > 0) {
+            restore_reads(s, node, depth - 1);
+        }
     }
-    int32_t node = insert(s, event, position);
-    if (node < 0 || depth == 0) {
-        return;
-    }
+}
+
+/* Whether an op has overwritten a tensor that a new node reads, or nothing has brought it in yet. */
+static int is_gone(const Search *s, int32_t tensor, int32_t node) {
+    const List *list = &s->of_tensor[tensor];
+    int32_t at = rank(s, list, s->position[node]);
+    return at == 0 || consumes(&s->problem, s->event[list->nodes[at - 1]], tensor);
+}
+
+/* Whether a tensor that a new node reads is in RAM for a later node anyway. */
+static int is_used_later(const Search *s, int32_t tensor, int32_t node) {
+    const List *list = &s->of_tensor[tensor];
+    int32_t next = rank(s, list, s->position[node]) + 1;
+    return next < list->count && !makes(&s->problem, s->event[list->nodes[next]], tensor);
+}
+
+/* Restore what a new node reads: all that is gone, and at random what is in RAM for this node only,
+ * RESTORED of these on average. */
+static void restore_reads(Search *s, int32_t node, int depth) {
     const Problem *p = &s->problem;
-    /* On average fewer than one tensor is added, so that chains end. */
-    double chance = 0.7 / (p->read_start[event + 1] - p->read_start[event] + 0.5);
-    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
+    int32_t event = s->event[node], from = p->read_start[event], to = p->read_start[event + 1];
+    int32_t only_here = 0;
+    for (int32_t i = from; i < to; i++) {
+        only_here += !is_gone(s, p->reads[i], node) && !is_used_later(s, p->reads[i], node);
+    }
+    for (int32_t i = from; i < to; i++) {
         int32_t read = p->reads[i], at = s->position[node];
-        int32_t before = previous_touch(s, read, at);
-        if (before >= 0 && at - before > 2 && p->bytes[read] > 0 && uniform(s) < chance) {
-            restore(s, read, at, depth - 1);
+        if (is_gone(s, read, node)) {
+            restore(s, read, at, depth);
+        } else if (!is_used_later(s, read, node) && p->bytes[read] > 0 &&
+                   at - previous_touch(s, read, at) > 2 && uniform(s) < RESTORED / only_here) {
+            restore(s, read, at, depth);
         }
     }
 }
@@ -105,7 +135,7 @@ static int split(Search *s) {
         if ((draw(s) & (7u << 20)) == 0) {
             at = before + 1 + below(s, position - before);
         }
-        restore(s, tensor, at, 12);
+        restore(s, tensor, at, MOST_DEPTH);
         return s->change_count > 0;
     }
     return 0;
@@ -185,7 +215,10 @@ static int exchange(Search *s) {
     }
     int32_t position = s->position[node], length = s->length;
     drop(s, node);
-    insert(s, other, position - (length - 1 - s->length));
+    node = insert(s, other, position - (length - 1 - s->length));
+    if (node >= 0) {
+        restore_reads(s, node, MOST_DEPTH);
+    }
     return 1;
 }
 
