@@ -27,6 +27,7 @@ from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import Reading, Void
 from profiler.opening.meters import open_board_meter
+from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
 from profiler.run.table import TrialTable
@@ -147,13 +148,15 @@ def test_nominal_power_gives_estimated_energies(tmp_path: Path) -> None:
     for operation in found.operations:
         for cost in (operation.warm, operation.cold):
             assert cost.energy_j is not None
-            assert cost.energy_j.median == pytest.approx(4.0 * cost.time_s.median, rel=0.01)
+            # Times exclude what other programs had of a window, and energies do not.
+            power_w = cost.energy_j.median / cost.time_s.median
+            assert 0.99 * 4.0 <= power_w <= 1.01 * 4.0 / (1 - PREEMPTION_LIMIT)
 
 
 @pytest.mark.usefixtures("prebuilt")
 def test_a_sensor_gives_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # The machine may be busy, and samples late: a constant power needs only two of them.
-    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)
+    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 0.8)
     monkeypatch.setattr("profiler.meters.trace.MAX_GAP_PERIODS", math.inf)
     monkeypatch.setattr("profiler.meters.trace.MIN_SAMPLES", 2)
     root = ina226_tree(tmp_path / "hwmon")
@@ -167,7 +170,7 @@ def test_a_sensor_gives_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert found.idle_power_w.median == pytest.approx(3.0, rel=0.01)
     cost = found.by_spec[SMALL].warm
     assert cost.energy_j is not None
-    assert cost.energy_j.median == pytest.approx(3.0 * cost.time_s.median, rel=0.01)
+    assert 0.99 * 3.0 <= cost.energy_j.median / cost.time_s.median <= 1.01 * 3.0 / (1 - 0.8)
     assert list((tmp_path / "run").glob("*.samples"))
 
 
