@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import random
 import threading
 import time
@@ -116,6 +117,7 @@ class Annealer:
                 self._library.sequence_pack(handle, self._ram_bytes)
         self._chance = random.Random(seed)  # noqa: S311
         self._offered: list[EventArray] = []
+        self._is_late = False
         self._best: EventArray | None = None
         self._best_addresses: tuple[int, ...] = ()
         self._best_cost = inf
@@ -136,6 +138,10 @@ class Annealer:
     def _suggest(self, sequence: EventArray) -> None:
         with self._lock:
             self._offered.append(sequence)
+
+    def find_sooner(self) -> None:
+        """Count more of the transfers' time: what was found cannot meet the deadline."""
+        self._is_late = True
 
     def found(self) -> tuple[Action, ...] | None:
         """The best schedule so far, if it is better than at the last call; otherwise None."""
@@ -183,6 +189,8 @@ class Annealer:
     def _anneal(self) -> None:
         rounds = self._rounds()
         while not self._stopped.is_set():
+            if self._is_late:
+                self._count_more_transfers()
             with self._lock:
                 offered, self._offered = self._offered, []
             for sequence in offered:
@@ -191,6 +199,14 @@ class Annealer:
             best = self._best
             start = self._start if best is None or kind.from_start else best
             self._round(kind, start, duration_s)
+
+    def _count_more_transfers(self) -> None:
+        self._is_late = False
+        self._events.count_more_transfers()
+        for handle in self._handles:
+            self._library.sequence_retime(handle, self._events.data.base_seconds)
+        with self._lock:
+            self._best, self._best_cost, self._is_news = None, inf, False
 
     def _rounds(self) -> Iterator[tuple[_Round, float]]:
         for number in itertools.count():
@@ -208,7 +224,9 @@ class Annealer:
             start = self._events.without(start, self._chance.choice(saved))
             barred = self._events.not_saved(start)
         handle = self._handles[kind.free_order and self._free_order]
-        self._library.sequence_limit_ram(handle, next(self._shares) * self._ram_bytes)
+        # Whole bytes: sums of these are exact, so that what fits exceeds the limit by 0.
+        limit_bytes = float(math.floor(next(self._shares) * self._ram_bytes))
+        self._library.sequence_limit_ram(handle, limit_bytes)
         fits = self._library.sequence_restart(
             handle, _pointer(start), len(start), None if barred is None else _pointer(barred)
         )

@@ -20,6 +20,8 @@ EventArray: TypeAlias = npt.NDArray[np.int32]
 
 # Scaled cost of computing every op once.
 _SCALED_LEAST_COST = 1000.0
+# Share of the transfers' time from which all of it counts.
+_MOST_SHARE = 0.98
 
 
 class Events:
@@ -45,6 +47,8 @@ class Events:
         least = problem.least_energy_j if self._by_energy else problem.least_time_s
         self.unit = (least or self._dearest_page()) / _SCALED_LEAST_COST or 1.0
         self._kept: list[npt.NDArray[Any]] = []
+        self._seconds = np.array([*(op.time_s for op in graph.ops), *self._page_in_s(), 0.0, 0.0])
+        self._save_seconds = np.array(self._save_s())
         self.data = self._data()
 
     def _dearest_page(self) -> float:
@@ -60,19 +64,10 @@ class Events:
         begin = [i for i in self._tensors if problem.starts_in_ram[i]]
         end = [i for i in self._tensors if tensors[i].persist == "ram"]
         page_ins = [tensors[i].page_in for i in self._pageable]
-        saved = [
-            None if there or must else t.page_out
-            for t, there, must in zip(
-                tensors, problem.starts_in_storage, problem.must_page_out, strict=True
-            )
-        ]
         places = [
             -1 if read is None else problem.tensor_index[read]
             for op in ops
             for read in map(op.in_place.get, op.writes)
-        ]
-        must = [
-            t.page_out for t, needed in zip(tensors, problem.must_page_out, strict=True) if needed
         ]
         fields = {
             **self._lists("read", [*problem.reads, *nothing, [], end]),
@@ -81,17 +76,15 @@ class Events:
             "cost": self._doubles(
                 [*map(self._scaled_cost, ops), *map(self._scaled_cost, page_ins), 0, 0]
             ),
-            "seconds": self._doubles(
-                [*(op.time_s for op in ops), *map(self._transfer_s, page_ins), 0, 0]
-            ),
+            "seconds": self._pointer(self._seconds),
             "extra_bytes": self._doubles(
                 [*problem.extra_bytes, *(0 for _ in self._pageable), 0, 0]
             ),
             "repeatable": self._bytes([*problem.recomputable, *(True for _ in page_ins), 0, 0]),
             "in_storage": self._bytes(problem.starts_in_storage),
             "bytes": self._doubles(problem.size),
-            "save_cost": self._doubles(map(self._scaled_cost, saved)),
-            "save_seconds": self._doubles(map(self._transfer_s, saved)),
+            "save_cost": self._doubles(map(self._scaled_cost, self._saves)),
+            "save_seconds": self._pointer(self._save_seconds),
             "compute_of": self._integers(problem.producer),
             "page_in_of": self._integers(self._page_in.get(i, -1) for i in self._tensors),
             "workspace_bytes": self._doubles(
@@ -107,9 +100,43 @@ class Events:
             **fields,
             ram_bytes=float(budget.ram_bytes),
             deadline_s=deadline_s,
-            base_cost=sum(map(self._scaled_cost, must)),
-            base_seconds=sum(map(self._transfer_s, must)),
+            base_cost=sum(map(self._scaled_cost, self._unavoidable)),
+            base_seconds=self._unavoidable_s(),
         )
+
+    @property
+    def _saves(self) -> list[PageCost | None]:
+        """Cost of paging each tensor out before it is first paged in; None where storage has it
+        anyway."""
+        problem = self.problem
+        return [
+            tensor.page_out if self._is_a_choice(i) else None
+            for i, tensor in enumerate(problem.graph.tensors)
+        ]
+
+    @property
+    def _unavoidable(self) -> list[PageCost | None]:
+        tensors, must = self.problem.graph.tensors, self.problem.must_page_out
+        return [t.page_out for t, needed in zip(tensors, must, strict=True) if needed]
+
+    def _page_in_s(self) -> list[float]:
+        tensors = self.problem.graph.tensors
+        return [self._transfer_s(tensors[i].page_in) for i in self._pageable]
+
+    def _save_s(self) -> list[float]:
+        return [self._transfer_s(cost) for cost in self._saves]
+
+    def _unavoidable_s(self) -> float:
+        return sum(map(self._transfer_s, self._unavoidable))
+
+    def count_more_transfers(self) -> None:
+        """Count twice as much of what is not counted of the transfers' time; all of it in the
+        end."""
+        share = (1.0 + self._transfer_share) / 2
+        self._transfer_share = share if share < _MOST_SHARE else 1.0
+        self._seconds[self._op_count : self.begin] = self._page_in_s()
+        self._save_seconds[:] = self._save_s()
+        self.data.base_seconds = self._unavoidable_s()
 
     def _scaled_cost(self, cost: PageCost | Op | None) -> float:
         if cost is None:

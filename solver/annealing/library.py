@@ -57,6 +57,8 @@ def library() -> ctypes.CDLL:
     ]
     loaded.sequence_limit_ram.restype = None
     loaded.sequence_limit_ram.argtypes = [ctypes.c_void_p, ctypes.c_double]
+    loaded.sequence_retime.restype = None
+    loaded.sequence_retime.argtypes = [ctypes.c_void_p, ctypes.c_double]
     loaded.sequence_pack.restype = None
     loaded.sequence_pack.argtypes = [ctypes.c_void_p, ctypes.c_double]
     loaded.sequence_best_addresses.restype = ctypes.c_int32

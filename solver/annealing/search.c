@@ -175,6 +175,14 @@ void sequence_limit_ram(Search *s, double ram_bytes) {
     s->problem.ram_bytes = ram_bytes;
 }
 
+/* The seconds of events have changed, and those of unavoidable page-outs are these: forget the best
+ * sequence. They count from the next restart on. */
+void sequence_retime(Search *s, double base_seconds) {
+    s->problem.base_seconds = base_seconds;
+    s->best_cost = INFINITY;
+    s->best_length = 0;
+}
+
 /* From now on, the best sequence needs addresses in an arena of so many bytes. */
 void sequence_pack(Search *s, double arena_bytes) {
     s->arena.bytes = arena_bytes;

@@ -292,3 +292,32 @@ def test_addresses_are_annealed_for_once_a_better_schedule_gets_none() -> None:
         annealers.seek_addresses()
         assert annealers.seeks_addresses
         assert annealers.spare() is not None
+
+
+def test_after_a_late_schedule_a_dearer_one_that_is_in_time_is_found() -> None:
+    """Either ``p`` or ``q`` makes room for ``t``. Nothing runs beside the transfers of ``p``, which
+    is made right before ``t`` and read right after it; half of their time would fit."""
+    costed = graph(
+        [
+            op("a", "x", "q s", time_s=0.1),
+            op("f", "s", "p r", time_s=0.9),
+            op("t", "r", "y", time_s=0.1, workspace_bytes=5),
+            op("g", "p y", "z", time_s=0.9),
+            op("h", "q z", "end", time_s=0.1),
+        ],
+        [
+            tensor("p", 4, page_out=(0.8, 0.5), page_in=(0.8, 0.5)),
+            tensor("q", 4, page_out=(0.4, 3.0), page_in=(0.4, 3.0)),
+            *(tensor(name, 1) for name in ("x", "s", "r", "y", "z", "end")),
+        ],
+    ).model_copy(update={"asynchronous_transfers": True})
+    budget = Budget(ram_bytes=11, deadline_s=3.0, rematerialization=False)
+    problem = Problem(costed, budget)
+    options = SolverOptions()
+    search = Search(problem, "energy", options)
+    with ExitStack() as threads:
+        annealers = Annealers(Task(problem, options, inf, search), threads)
+        annealers.begin()
+        annealers.wait_for_any(time.monotonic() + _LONG_ENOUGH_S)
+    assert search.actions is not None
+    assert verify(costed, search.actions, budget).energy_j == 5 + 6

@@ -20,7 +20,7 @@ from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
-from solver.referee.referee import replay
+from solver.referee.referee import Late, RefereeError, replay
 from solver.solving.auto.task import Task
 from solver.time_limit import OutOfTime, TimeLimit
 
@@ -53,7 +53,7 @@ class Annealers:
         self._annealers: list[Annealer] = []
         self._spare: Annealer | None = None
         # What was found and is not offered yet: an offer may be ended by the time limit or Ctrl-C.
-        self._found: deque[tuple[Action, ...]] = deque()
+        self._found: deque[tuple[Annealer, tuple[Action, ...]]] = deque()
         self._wants_addresses = False
         # The last best schedule that got addresses in a moment, or else a greedy one that did.
         self._packed: Addressed | None = None
@@ -84,9 +84,15 @@ class Annealers:
         for annealer in self._annealers:
             found = annealer.found()
             if found is not None:
-                self._found.append(found)
+                self._found.append((annealer, found))
         while self._found:
-            search.offer_if_valid(self._found[0])
+            annealer, found = self._found[0]
+            try:
+                search.offer(found)
+            except Late:
+                annealer.find_sooner()
+            except RefereeError:
+                pass
             self._found.popleft()
         return search.value != before
 
