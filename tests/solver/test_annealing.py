@@ -289,7 +289,7 @@ def test_addresses_are_annealed_for_once_a_better_schedule_gets_none() -> None:
         assert not annealers.seeks_addresses
         assert annealers.spare() is not None
         search.offer(schedule)
-        annealers.seek_addresses()
+        annealers.offer(schedule)
         assert annealers.seeks_addresses
         assert annealers.spare() is not None
 

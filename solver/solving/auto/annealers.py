@@ -94,12 +94,16 @@ class Annealers:
             except RefereeError:
                 pass
             self._found.popleft()
-        return search.value != before
+        is_better = search.value != before
+        if is_better:
+            self._seek_addresses()
+        return is_better
 
     def offer(self, actions: tuple[Action, ...]) -> None:
-        """Give annealing a schedule to continue from."""
+        """Give annealing a schedule to continue from, which is the best one now."""
         for annealer in self._annealers[:1]:
             annealer.offer(actions)
+        self._seek_addresses()
 
     def offer_sketch(self, makes: dict[int, tuple[tuple[str, int], ...]]) -> None:
         """Give annealing the outline of a schedule to continue from."""
@@ -116,7 +120,6 @@ class Annealers:
                 break
             time.sleep(_POLL_S)
             if self.take():
-                self.seek_addresses()
                 gained = time.monotonic()
             search.report()
 
@@ -157,9 +160,9 @@ class Annealers:
         ops = len(self._task.problem.graph.ops)
         wanted = self._task.options.addresses and ops <= _MOST_SPARE_OPS
         self._wants_addresses = wanted and len(self) > 0
-        self.seek_addresses()
+        self._seek_addresses()
 
-    def seek_addresses(self) -> None:
+    def _seek_addresses(self) -> None:
         """Anneal for schedules with addresses near the best one, if that gets none in a moment."""
         problem, actions = self._task.problem, self._task.search.actions
         if not self._wants_addresses or actions is None:

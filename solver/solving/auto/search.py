@@ -143,10 +143,11 @@ class AutomaticSearch:
         # Give annealing time to improve on the last sketch.
         patience_s = 2 * self._annealers.patience_s
         self._annealers.wait(min(self._deadline, time.monotonic() + patience_s))
+        if not self._search.proven:
+            self._annealers.watch_addresses()
         if self._search.actions is None:
             self._find_first()
         elif not self._search.proven:
-            self._annealers.watch_addresses()
             self._improve_greedily()
             self._search_orders()
         if not self._search.proven and self._bounds.tighten() == "infeasible":
@@ -272,7 +273,6 @@ class AutomaticSearch:
         """A new schedule from annealing for the compact search, if it has that search's order."""
         if not self._annealers.take() or self._compact is None:
             return None
-        self._annealers.seek_addresses()
         actions = self._search.actions
         if actions is None or first_executions(actions) != self._compact.problem.graph.order:
             return None
