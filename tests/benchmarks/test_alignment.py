@@ -24,7 +24,7 @@ def _ask(*shares: float) -> Question:
     local = load_description("local").with_matmul("in-tree")
     plain = local.toolchain.model_copy(update={"flags": ("-O1",)})
     description = local.model_copy(update={"toolchain": plain})
-    return Question(description, [_NETWORK], shares, 2, 1, ProfileOptions(blocks=1), 2.0)
+    return Question(description, [_NETWORK], shares, 2, ProfileOptions(blocks=1), 2.0, 1)
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ NETWORK = Network("digits", 1)
 
 def ask(*shares: float) -> Question:
     options = ProfileOptions(blocks=1)
-    return Question(load_description("local"), [NETWORK], shares, 1, 1, options, 1.0)
+    return Question(load_description("local"), [NETWORK], shares, 1, options, 1.0, 1)
 
 
 def solve(problem: Problem, *_: object) -> Schedule:
