@@ -58,7 +58,7 @@ Each network is profiled on `{device}` ({blocks} blocks, at most {written} writt
 
 @dataclass(frozen=True)
 class Question(Cases):
-    """What to run, and when again."""
+    """What to run, and after how many seconds again."""
 
     again_s: float | None
     """Seconds after which every schedule is run again; None for never."""

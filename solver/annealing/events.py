@@ -130,8 +130,7 @@ class Events:
         return sum(map(self._transfer_s, self._unavoidable))
 
     def count_more_transfers(self) -> None:
-        """Count twice as much of what is not counted of the transfers' time; all of it in the
-        end."""
+        """Halve the share of the transfers' time that is not counted; in the end, all counts."""
         share = (1.0 + self._transfer_share) / 2
         self._transfer_share = share if share < _MOST_SHARE else 1.0
         self._seconds[self._op_count : self.begin] = self._page_in_s()

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.engines.program import Program
-from solver.formulations.replacements import Replacements
+from solver.formulations.replacements import SMALL, Replacements
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 from solver.time_limit import check_time
 
 # Memory is scaled so that the budget is this much.
 _SCALE = 1000.0
-# A tensor of a smaller share of the budget needs no rows where it is open whether it crosses an op.
-_SMALL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -223,4 +221,4 @@ class Moment:
     def _is_open(self, i: int) -> bool:
         """Whether rows are added for a tensor of which the graph leaves open whether it crosses."""
         problem = self._shared.problem
-        return self._shared.open_ops and problem.size[i] >= _SMALL * problem.budget.ram_bytes
+        return self._shared.open_ops and problem.size[i] >= SMALL * problem.budget.ram_bytes

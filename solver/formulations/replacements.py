@@ -18,8 +18,9 @@ import numpy.typing as npt
 from solver.problem.problem import Problem
 from solver.time_limit import check_time
 
-# A tensor of a smaller share of the budget is left out: its rows cost more than they prove.
-_SMALL = 1e-3
+SMALL = 1e-3
+"""A tensor of a smaller share of the budget needs no rows where orders are open: they would cost
+more than they prove."""
 
 
 class Replacement(NamedTuple):
@@ -33,8 +34,8 @@ class Replacement(NamedTuple):
 class Replacements:
     """Replacements of a problem. No tensor is in two of them, so that their bytes add up.
 
-    ``before[t, k]`` says that op ``k`` is first executed before op ``t`` in every order. What
-    ``crosses`` an op anyway, in the same form for tensors, replaces nothing there.
+    ``before[t, k]`` says that op ``k`` is first executed before op ``t`` in every order,
+    ``crosses[t, i]`` that tensor ``i`` crosses ``t`` in every order: it counts there by itself.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Replacements:
         before: npt.NDArray[np.bool_],
         crosses: npt.NDArray[np.bool_],
     ) -> None:
-        self.all: list[Replacement] = []
+        self._all: list[Replacement] = []
         columns = []
         taken: set[int] = set()
         for k in range(len(problem.graph.ops)):
@@ -56,23 +57,23 @@ class Replacements:
                 around[list(_touching(problem, old, new))] = False
                 if around.any():
                     taken |= {old, new}
-                    self.all.append(Replacement(k, old, new))
+                    self._all.append(Replacement(k, old, new))
                     columns.append(around)
         count = len(problem.graph.ops)
         self._around = np.array(columns, bool).T if columns else np.zeros((count, 0), bool)
-        sizes = [min(problem.size[each.old], problem.size[each.new]) for each in self.all]
+        sizes = [min(problem.size[each.old], problem.size[each.new]) for each in self._all]
         self._bytes = np.array(sizes, float)
 
     def at(self, t: int) -> Iterator[Replacement]:
         """The replacements around op ``t``."""
-        return (self.all[number] for number in np.flatnonzero(self._around[t]))
+        return (self._all[number] for number in np.flatnonzero(self._around[t]))
 
     def bytes_at(self, ops: slice, left: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Bytes of the replacements around each op of a range.
 
         ``left`` is the share of each tensor that is neither paged in nor recomputed.
         """
-        shares = [left[each.old] + left[each.new] - 1.0 for each in self.all]
+        shares = [left[each.old] + left[each.new] - 1.0 for each in self._all]
         held = self._bytes * np.maximum(np.array(shares, float), 0.0)
         found: npt.NDArray[np.float64] = self._around[ops] @ held
         return found
@@ -80,7 +81,7 @@ class Replacements:
 
 def _pairs(problem: Problem, k: int) -> Iterator[tuple[int, int]]:
     """Tensors that op ``k`` reads and writes, in pairs, the largest ones first."""
-    least = _SMALL * problem.budget.ram_bytes
+    least = SMALL * problem.budget.ram_bytes
 
     def large(tensors: Sequence[int]) -> list[int]:
         found = [i for i in tensors if problem.size[i] >= max(1.0, least)]
