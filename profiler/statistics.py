@@ -38,6 +38,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import mul
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,7 +167,7 @@ def later_intervals(
     intervals: list[Interval] = []
     for sample, (half, freedom) in zip(samples, _half_widths(samples), strict=True):
         if len(sample.values) == 1 and half == 0.0:
-            intervals.append(Interval.exact(float(sample.values[0])))
+            intervals.append(Interval.exact(sample.values[0]))
         else:
             widened = widening * half if half > _RESOLUTION else resolution
             intervals.append(_later(sample, widened, freedom))
@@ -180,7 +181,7 @@ def later_variance(values: Sequence[float], times: Sequence[int]) -> float:
         values: The value of each sitting, at least one.
         times: The number of the time at which each was measured, as for :func:`later_intervals`.
     """
-    return _variance(np.asarray(values, dtype=np.float64), _numbered(times))[0]
+    return _variance(_by_time(values, times))[0]
 
 
 def interval_after_one_sitting(
@@ -201,7 +202,7 @@ def interval_after_one_sitting(
         return within
     half, freedom = within.half_log, None
     for interval, times in earlier:
-        count = len(set(_numbered(times).tolist()))
+        count = len(_by_time(times, times))
         if interval.low > 0 and (one := interval.half_log / math.sqrt(1 + 1 / count)) > half:
             half, freedom = one, interval.freedom
     factor = math.exp(min(_WIDEST, math.sqrt(2) * half))
@@ -215,79 +216,81 @@ def interval_after_one_sitting(
 
 @dataclass(frozen=True)
 class _Sample:
-    """Values of one figure.
+    """Values of one figure: one for each sitting, by the time at which it was measured."""
 
-    Attributes:
-        values: One for each sitting.
-        times: The number of each sitting's time; these are 0, 1, … without gaps.
-    """
-
-    values: NDArray[np.float64]
-    times: NDArray[np.int64]
+    by_time: tuple[tuple[float, ...], ...]
 
     @classmethod
     def of(cls, values: Sequence[float], times: Sequence[int]) -> _Sample:
-        return cls(np.asarray(values, dtype=np.float64), _numbered(times))
+        return cls(_by_time(values, times))
 
     def without(self, time: int) -> _Sample:
         """The values of the other times."""
-        others = self.times != time
-        times = self.times[others]
-        return _Sample(self.values[others], times - (times > time))
+        return _Sample(self.by_time[:time] + self.by_time[time + 1 :])
 
     @property
     def count(self) -> int:
         """Number of times."""
-        return int(self.times.max()) + 1
-
-    @property
-    def has_logarithms(self) -> bool:
-        return bool(self.values.min() > 0)
+        return len(self.by_time)
 
     @cached_property
-    def logs(self) -> NDArray[np.float64]:
-        return np.log(self.values)
+    def values(self) -> list[float]:
+        return [value for values in self.by_time for value in values]
+
+    @cached_property
+    def has_logarithms(self) -> bool:
+        return min(self.values) > 0
+
+    @cached_property
+    def logs(self) -> tuple[tuple[float, ...], ...]:
+        return tuple(tuple(map(math.log, values)) for values in self.by_time)
 
     @cached_property
     def mean_log(self) -> float:
         """Mean over the times of the mean logarithm of each."""
-        return float(_means(self.logs, self.times).mean())
+        return _mean(list(map(_mean, self.logs)))
 
     @cached_property
     def spread(self) -> tuple[float, float]:
         """Variance of the logarithms, and its degrees of freedom: 0 where it has none."""
         if self.count < 2 or not self.has_logarithms:
             return 0.0, 0.0
-        variance, freedom = _variance(self.logs, self.times)
+        variance, freedom = _variance(self.logs)
         # The variance of equal values is not exactly zero.
-        return (variance if np.ptp(self.values) else 0.0), freedom
+        return (variance if min(self.values) < max(self.values) else 0.0), freedom
 
 
-def _numbered(times: Sequence[int]) -> NDArray[np.int64]:
-    """The times, numbered 0, 1, …; a time of its own for each value if all are of one time."""
-    count = len(times)
-    if len(set(times)) in (1, count):
-        return np.arange(count)
-    return np.unique(np.asarray(times), return_inverse=True)[1].astype(np.int64)
+def _by_time(values: Sequence[float], times: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """The values of each time, earliest number first; each by itself if all are of one time."""
+    if len(set(times)) == 1:
+        return tuple((value,) for value in values)
+    found: dict[int, list[float]] = {time: [] for time in sorted(times)}
+    for value, time in zip(values, times, strict=True):
+        found[time].append(value)
+    return tuple(map(tuple, found.values()))
 
 
-def _means(values: NDArray[np.float64], times: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Mean value of each time."""
-    return np.bincount(times, values) / np.bincount(times)
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
-def _variance(values: NDArray[np.float64], times: NDArray[np.int64]) -> tuple[float, float]:
+def _squares(values: Sequence[float]) -> float:
+    """Sum of the squared deviations from the mean."""
+    mean = _mean(values)
+    return math.fsum((value - mean) ** 2 for value in values)
+
+
+def _variance(by_time: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Variance of one value of a later time, and its degrees of freedom: 0 for a single time."""
-    means = _means(values, times)
-    count = len(means)
+    count = len(by_time)
     if count < 2:
         return 0.0, 0.0
-    between = float(means.var(ddof=1))
-    if count == len(values):
+    between = _squares(list(map(_mean, by_time))) / (count - 1)
+    freedom = sum(map(len, by_time)) - count
+    if freedom == 0:
         return between, count - 1.0
-    share = 1.0 - float((1.0 / np.bincount(times)).mean())
-    freedom = len(values) - count
-    within = share * float(((values - means[times]) ** 2).sum()) / freedom
+    share = 1.0 - _mean([1.0 / len(values) for values in by_time])
+    within = share * math.fsum(map(_squares, by_time)) / freedom
     variance = between + within
     if variance == 0.0:
         return 0.0, count - 1.0
@@ -321,11 +324,17 @@ def _correlation(samples: Sequence[_Sample]) -> float:
     known = [sample for sample in samples if sample.spread[0] > 0]
     most = max((len(sample.values) for sample in known), default=0)
     longest = [sample for sample in known if len(sample.values) == most]
-    count = len(longest)
+    shapes = [tuple(map(len, sample.by_time)) for sample in longest]
+    alike = [sample for sample, shape in zip(longest, shapes, strict=True) if shape == shapes[0]]
+    count = len(alike)
     if count < 2:
         return 0.0
-    units = [sample.logs / math.sqrt(sample.spread[0]) for sample in longest]
-    total, _ = _variance(np.sum(units, axis=0), longest[0].times)
+    weights = [1 / math.sqrt(sample.spread[0]) for sample in alike]
+    sums = [
+        [math.fsum(map(mul, weights, logs)) for logs in zip(*of_time, strict=True)]
+        for of_time in zip(*(sample.logs for sample in alike), strict=True)
+    ]
+    total, _ = _variance(sums)
     return min(1.0, max(0.0, (total / count - 1) / (count - 1)))
 
 
@@ -339,7 +348,7 @@ def _widening(samples: Sequence[_Sample]) -> tuple[float, float]:
         left = [each for each in samples if each.count > max(time, 2) and each.has_logarithms]
         others = [sample.without(time) for sample in left]
         for sample, other, (half, _) in zip(left, others, _half_widths(others), strict=True):
-            for log in sample.logs[sample.times == time].tolist():
+            for log in sample.logs[time]:
                 error = abs(log - other.mean_log)
                 if half > _RESOLUTION:
                     resolved.append(error / half)
@@ -360,7 +369,7 @@ def _later(sample: _Sample, half: float, freedom: float) -> Interval:
     values = sample.values
     median = float(np.median(values))
     if not sample.has_logarithms:
-        return Interval(median=median, low=float(values.min()), high=float(values.max()))
+        return Interval(median=median, low=min(values), high=max(values))
     half = min(_WIDEST, half)
     low, high = math.exp(sample.mean_log - half), math.exp(sample.mean_log + half)
     return Interval(
