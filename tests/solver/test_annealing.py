@@ -29,6 +29,7 @@ from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 from solver.search.search import Search
 from solver.solving.auto.annealers import Annealers
+from solver.solving.auto.search import AutomaticSearch
 from solver.solving.auto.task import Task
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph, op, tensor, training_chain, unlucky
@@ -292,6 +293,20 @@ def test_addresses_are_annealed_for_once_a_better_schedule_gets_none() -> None:
         annealers.offer(schedule)
         assert annealers.seeks_addresses
         assert annealers.spare() is not None
+
+
+@pytest.mark.slow
+def test_a_search_that_is_over_waits_for_a_schedule_with_addresses() -> None:
+    """It takes a search to recompute ``x`` or read it at once; the rest gets no addresses."""
+    rest, _ = unlucky()
+    ops = [op("p", "", "x"), *rest.graph.ops, op("q", "x", "")]
+    problem = Problem(graph(ops, [*rest.graph.tensors, tensor("x", 7)]), rest.budget)
+    deadline = time.monotonic() + _LONG_ENOUGH_S
+    outcome = AutomaticSearch(problem, SolverOptions(), lambda _: None, deadline).run([])
+    assert outcome.ending == "proven"
+    assert outcome.energy_j == problem.unavoidable_energy_j
+    assert outcome.spare is not None
+    assert outcome.spare.plan.arena_bytes <= problem.budget.ram_bytes
 
 
 def test_after_a_late_schedule_a_dearer_one_that_is_in_time_is_found() -> None:

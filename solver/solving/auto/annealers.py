@@ -189,6 +189,11 @@ class Annealers:
         self._spare = self._threads.enter_context(spare)
         self._task.chosen.append("annealing for schedules that get addresses, too")
 
+    def wait_for_addresses(self, until: float) -> None:
+        """Let them anneal until ``until`` or until there is a schedule with addresses."""
+        while self._spare is not None and self.spare() is None and time.monotonic() < until:
+            time.sleep(_POLL_S)
+
     def spare(self) -> Addressed | None:
         """The best schedule with addresses that is known, if one is."""
         graph, covers = self._task.problem.graph, self._task.problem.budget.covers

@@ -8,7 +8,8 @@
 4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
    several seeds. With one, many runs of the greedy rule look for a better start of annealing, and
    a second thread anneals if an order other than the graph's is better. Once the best schedule gets
-   no addresses in a moment, another thread anneals for a spare schedule that has some.
+   no addresses in a moment, another thread anneals for a spare schedule that has some; if that is
+   so when the search ends, it goes on until there is one.
 5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
@@ -49,8 +50,8 @@ _SHARE_FOR_GREEDY = 0.2
 _SHARE_FOR_ORDERS = 0.5
 # Approximate time to build the compact program, and the multiple of it that must remain.
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
-# Longest search for a first schedule.
-_FIRST_SCHEDULE_S = 10.0
+# Longest search for a first schedule, and for one with addresses once the search is over.
+_FIRST_SCHEDULE_S, _LONGEST_WAIT_S = 10.0, 10.0
 
 
 class AutomaticSearch:
@@ -153,6 +154,10 @@ class AutomaticSearch:
         if not self._search.proven and self._bounds.tighten() == "infeasible":
             return "infeasible"
         if self._search.proven:
+            # What is proven may get no addresses.
+            self._annealers.watch_addresses()
+            until = min(self._deadline, time.monotonic() + _LONGEST_WAIT_S)
+            self._annealers.wait_for_addresses(until)
             return "proven"
         if time.monotonic() >= self._deadline:
             return "time_limit"
