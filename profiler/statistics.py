@@ -303,15 +303,17 @@ def _half_widths(samples: Sequence[_Sample]) -> list[tuple[float, float]]:
     from scipy.special import stdtrit
 
     variances, freedoms = _moderated([each.spread for each in samples], _correlation(samples))
+    factors = stdtrit(freedoms, (1 + CONFIDENCE) / 2).tolist()
     return [
         (
-            float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-            * math.sqrt(variance * (1 + 1 / sample.count))
+            factor * math.sqrt(variance * (1 + 1 / sample.count))
             if variance > 0 and sample.has_logarithms
             else 0.0,
             freedom,
         )
-        for sample, variance, freedom in zip(samples, variances, freedoms, strict=True)
+        for sample, variance, freedom, factor in zip(
+            samples, variances, freedoms, factors, strict=True
+        )
     ]
 
 

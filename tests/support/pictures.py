@@ -67,10 +67,12 @@ def require_readable(draw: Callable[[Path], object], path: Path) -> None:
         assert inside, f"{w.text!r} leaves the picture of {width} × {height}: {w.box}"
         shown = w.font_pixels * min(1.0, _PAGE_WIDTH_PIXELS / width)
         assert shown >= _LEAST_FONT_PIXELS, f"{w.text!r} is shown {shown:.1f} pixels high"
-    for one, other in combinations(seen, 2):
-        shared = Bbox.intersection(one.box, other.box)
-        apart = shared is None or min(shared.width, shared.height) <= _TOUCH_PIXELS
-        assert apart, f"{one.text!r} overlaps {other.text!r}"
+    corners = [w.box.extents.tolist() for w in seen]
+    for (one, (x0, y0, x1, y1)), (other, (u0, v0, u1, v1)) in combinations(
+        zip(seen, corners, strict=True), 2
+    ):
+        shared = min(min(x1, u1) - max(x0, u0), min(y1, v1) - max(y0, v0))
+        assert shared <= _TOUCH_PIXELS, f"{one.text!r} overlaps {other.text!r}"
 
 
 @contextmanager

@@ -211,6 +211,7 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
         for stage in range(len(graph.ops) + 1)
     ]
     deadline_s = float("inf") if budget.deadline_s is None else budget.deadline_s + 1e-9
+    moves = _Moves(graph, budget)
     counter = itertools.count()
     queue = [(left[0].energy_j, 0.0, next(counter), _State(0, -1, ram, storage, ram))]
     fastest: dict[_State, float] = {}
@@ -222,59 +223,81 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
         finished = state.stage == len(graph.ops)
         if finished and must_ram <= state.ram and must_storage <= state.storage:
             return energy_j
-        for cost, following in _moves(graph, budget, state):
+        for cost, following in moves.after(state):
             ahead = left[following.stage]
             least_j = energy_j - left[state.stage].energy_j + cost.energy_j + ahead.energy_j
             # Without a deadline, time does not distinguish states.
             later_s = 0.0 if budget.deadline_s is None else time_s + cost.time_s
-            if later_s + ahead.time_s <= deadline_s:
+            is_new = later_s < fastest.get(following, float("inf"))
+            if is_new and later_s + ahead.time_s <= deadline_s:
                 heapq.heappush(queue, (least_j, later_s, next(counter), following))
     return None
 
 
-def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[PageCost, _State]]:
+class _Moves:
     """All possible next moves, with their costs.
 
     Pages are written as late as possible: right before the tensor is freed, unless it is
     overwritten or persists.
     """
-    overwritten = {name for op in graph.ops for name in op.in_place.values()}
 
-    def bytes_of(names: frozenset[str]) -> int:
-        return sum(graph.tensor[name].bytes for name in names)
+    def __init__(self, graph: CostedGraph, budget: Budget) -> None:
+        self._budget = budget
+        overwritten = {name for op in graph.ops for name in op.in_place.values()}
+        self._bytes = {t.name: t.bytes for t in graph.tensors}
+        # Tensors that may be paged out, or in, and those that are better paged out before a free.
+        self._page_out = {
+            t.name: t.page_out
+            for t in graph.tensors
+            if t.page_out and (budget.paging or t.persist == "storage")
+        }
+        self._page_in = {
+            t.name: t.page_in
+            for t in graph.tensors
+            if t.page_in and (budget.paging or t.home == "storage")
+        }
+        self._early = {t.name for t in graph.tensors if t.persist == "storage"} | overwritten
+        self._ops = [
+            (
+                op,
+                frozenset(op.reads),
+                frozenset(op.writes),
+                frozenset(op.in_place.values()),
+                op.workspace_bytes
+                - sum(min(self._bytes[w], self._bytes[r]) for w, r in op.in_place.items()),
+                PageCost(time_s=op.time_s, energy_j=op.energy_j),
+            )
+            for op in graph.ops
+        ]
 
-    for name in state.ram:
-        freed = state._replace(ram=state.ram - {name})
-        yield _FREE_OF_COST, freed
-        cost = graph.tensor[name].page_out
-        may_page_out = budget.paging or graph.tensor[name].persist == "storage"
-        if cost and may_page_out and name not in state.storage:
-            storage = state.storage | {name}
-            yield cost, freed._replace(storage=storage)
-            if name in overwritten or graph.tensor[name].persist == "storage":
-                yield cost, state._replace(storage=storage)
-    for name in state.storage - state.ram - state.seen:
-        cost = graph.tensor[name].page_in
-        may_page_in = budget.paging or graph.tensor[name].home == "storage"
-        ram = state.ram | {name}
-        if cost and may_page_in and bytes_of(ram) <= budget.ram_bytes:
-            yield cost, state._replace(ram=ram, seen=state.seen | {name})
-    for k in range(state.last + 1, min(state.stage + 1, len(graph.ops))):
-        op = graph.ops[k]
-        first = k == state.stage
-        if not first and not (op.recomputable and budget.rematerialization):
-            continue
-        if not set(op.reads) <= state.ram:
-            continue
-        shared = sum(
-            min(graph.tensor[w].bytes, graph.tensor[r].bytes) for w, r in op.in_place.items()
-        )
-        ram = state.ram | set(op.writes)
-        if bytes_of(ram) + op.workspace_bytes - shared > budget.ram_bytes:
-            continue
-        ram -= set(op.in_place.values())
-        cost = PageCost(time_s=op.time_s, energy_j=op.energy_j)
-        if first:
-            yield cost, _State(state.stage + 1, -1, ram, state.storage, frozenset())
-        else:
-            yield cost, state._replace(last=k, ram=ram, seen=state.seen | ram)
+    def _bytes_of(self, names: frozenset[str]) -> int:
+        return sum(map(self._bytes.__getitem__, names))
+
+    def after(self, state: _State) -> Iterator[tuple[PageCost, _State]]:
+        stage, last, ram, storage, seen = state
+        for name in ram:
+            freed = ram - {name}
+            yield _FREE_OF_COST, _State(stage, last, freed, storage, seen)
+            cost = self._page_out.get(name)
+            if cost and name not in storage:
+                saved = storage | {name}
+                yield cost, _State(stage, last, freed, saved, seen)
+                if name in self._early:
+                    yield cost, _State(stage, last, ram, saved, seen)
+        left_bytes = self._budget.ram_bytes - self._bytes_of(ram)
+        for name in storage - ram - seen:
+            cost = self._page_in.get(name)
+            if cost and self._bytes[name] <= left_bytes:
+                yield cost, _State(stage, last, ram | {name}, storage, seen | {name})
+        for k in range(last + 1, min(stage + 1, len(self._ops))):
+            op, reads, writes, replaced, extra_bytes, cost = self._ops[k]
+            first = k == stage
+            if not first and not (op.recomputable and self._budget.rematerialization):
+                continue
+            if not reads <= ram or self._bytes_of(writes - ram) + extra_bytes > left_bytes:
+                continue
+            after = (ram | writes) - replaced
+            if first:
+                yield cost, _State(stage + 1, -1, after, storage, frozenset())
+            else:
+                yield cost, _State(stage, k, after, storage, seen | after)
