@@ -66,7 +66,7 @@ PUBLISHED: Mapping[str, Any] = {
     "methods": [
         {"method": "joulewright", "time_limit_s": 20},
         "keep-everything",
-        {"method": "capuchin-like", "time_limit_s": 20},
+        "page-everything",
     ],
 }
 ON_BENCH: Mapping[str, Any] = {
@@ -149,7 +149,7 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
     fewer = {"boards": [{"profile": "m4"}], "methods": ["keep-everything"]}
     assert run("run", write(PUBLISHED, **fewer)) == 0
     before = times_of_writing(DIRECTORY)
-    assert run("run", write(PUBLISHED, methods=["keep-everything", "capuchin-like"])) == 0
+    assert run("run", write(PUBLISHED, methods=["keep-everything", "page-everything"])) == 0
     after = times_of_writing(DIRECTORY)
     assert before.items() <= after.items()
     capsys.readouterr()
@@ -163,7 +163,7 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
 def test_a_dask_cluster_finds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its scheduler and its worker are threads of this process, which may have to wait.
     monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", _PATIENCE_S)
-    write(PUBLISHED, methods=["keep-everything", "capuchin-like"], ram_budgets=["100%"])
+    write(PUBLISHED, methods=["keep-everything", "page-everything"], ram_budgets=["100%"])
     with local_cluster(2) as cluster:
         assert run("run", "tried.yaml", "--scheduler", cluster.scheduler_address) == 0
     assert states(read_campaign(DIRECTORY)) == {"done"}
