@@ -35,6 +35,7 @@ rounding errors, and no measure of how far a rare interrupt moves them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -277,7 +278,7 @@ def _mean(values: Sequence[float]) -> float:
 def _squares(values: Sequence[float]) -> float:
     """Sum of the squared deviations from the mean."""
     mean = _mean(values)
-    return math.fsum((value - mean) ** 2 for value in values)
+    return math.fsum((value - mean) * (value - mean) for value in values)
 
 
 def _variance(by_time: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -318,7 +319,9 @@ def _half_widths(samples: Sequence[_Sample]) -> list[tuple[float, float]]:
 
 
 def _correlation(samples: Sequence[_Sample]) -> float:
-    """Mean correlation of two figures' logarithms over sittings, of those with most values.
+    """Mean correlation of two figures' logarithms over sittings.
+
+    It is of those with most values, and of these of those with the most common numbers of sittings.
 
     It is that of the figures in units of their spreads: the variance of the sum of n such figures
     is n + n (n - 1) ρ.
@@ -327,7 +330,8 @@ def _correlation(samples: Sequence[_Sample]) -> float:
     most = max((len(sample.values) for sample in known), default=0)
     longest = [sample for sample in known if len(sample.values) == most]
     shapes = [tuple(map(len, sample.by_time)) for sample in longest]
-    alike = [sample for sample, shape in zip(longest, shapes, strict=True) if shape == shapes[0]]
+    common = Counter(shapes).most_common(1)
+    alike = [sample for sample, shape in zip(longest, shapes, strict=True) if shape == common[0][0]]
     count = len(alike)
     if count < 2:
         return 0.0

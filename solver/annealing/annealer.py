@@ -33,8 +33,9 @@ _FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
 # last quarter of a round.
 _LEEWAY = 10.0
 # Limits of rounds, in turn, if schedules must get addresses: the share of the RAM that the sum of
-# bytes may take, and whether what first fit places beyond the RAM counts, too.
-_PACKING = ((1.0, True), (1.0, False), (1.0, True), (0.98, False))
+# bytes may take, and whether what first fit places beyond the RAM counts, too. Their number has no
+# divisor in common with that of the kinds of rounds, so that each kind meets each limit.
+_PACKING = ((1.0, True), (1.0, False), (1.0, True), (0.98, False), (1.0, True))
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,10 @@ class Annealer:
 
     With ``packs``, only schedules are found that get addresses in the RAM by first fit in a few
     orders; :meth:`found_with_addresses` tells them. Few that need all of the RAM as a sum do. In
-    every other round, what first fit in one of the orders places beyond the RAM therefore counts as
-    exceeding it; that takes longer, so that the others count the sum, of all the RAM and of less in
-    turn. All rounds begin with the initial schedule: near the best one, few others get addresses.
+    three of five rounds, what first fit in one of the orders places beyond the RAM therefore counts
+    as exceeding it; that takes longer, so that the others count the sum, of all the RAM and of less
+    in turn. Rounds begin with the initial schedule or with an offer: near the best one, few others
+    get addresses.
 
     The constructor raises :class:`~devices.errors.BuildFailed`.
     """

@@ -40,7 +40,8 @@ static int32_t used_until(const Search *s, int32_t tensor, int32_t position) {
 }
 
 /* List the blocks of `least` bytes or more in the order in which they begin, those of one event as
- * it writes them, its workspace last. A tensor in place of another one is in that one's block. */
+ * it writes them, its workspace last. A tensor in place of another one is in that one's block,
+ * unless one of both is smaller. */
 static void list_blocks(Search *s, double least) {
     const Problem *p = &s->problem;
     Arena *a = &s->arena;
@@ -147,7 +148,7 @@ double beyond_arena(Search *s) {
         const Block *block = &a->blocks[i];
         double above = fmin(block->low + block->bytes - a->bytes, block->bytes);
         if (above > 0) {
-            over += 2 * (block->to - block->from + 1) * above;
+            over += (2 * (block->to - block->from) + 1) * above;
         }
     }
     return over;

@@ -90,13 +90,17 @@ static void keep_best(Search *s) {
 void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
     double began = now_s(), temperature = from, value = penalised_cost(s);
     s->packing_s = 0;
+    int64_t between_looks =
+        s->arena.by >= 0 ? 16 : 256; /* at the clock: blocks take long to place */
     for (int64_t moves = 0;; moves++) {
-        if ((moves & 255) == 0) {
+        if (moves % between_looks == 0) {
             double elapsed = (now_s() - began) / duration_s;
             if (elapsed >= 1) {
                 break;
             }
             temperature = from * pow(to / from, elapsed);
+        }
+        if (moves % 256 == 0) {
             double most = leeway * temperature;
             s->memory_weight *= memory_penalty(s) > most ? 1.02 : 0.98;
             s->late_weight *= late_penalty(s) > most ? 1.02 : 0.98;

@@ -163,7 +163,8 @@ def test_a_larger_campaign_keeps_the_cells_of_the_smaller(
 def test_a_dask_cluster_finds_the_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     # Its scheduler and its worker are threads of this process, which may have to wait.
     monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", _PATIENCE_S)
-    write(PUBLISHED, methods=["keep-everything", "page-everything"], ram_budgets=["100%"])
+    searching = {"method": "capuchin-like", "time_limit_s": 20}
+    write(PUBLISHED, methods=["keep-everything", searching], ram_budgets=["100%"])
     with local_cluster(2) as cluster:
         assert run("run", "tried.yaml", "--scheduler", cluster.scheduler_address) == 0
     assert states(read_campaign(DIRECTORY)) == {"done"}

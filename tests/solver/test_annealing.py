@@ -31,6 +31,7 @@ from solver.search.search import Search
 from solver.solving.auto.annealers import Annealers
 from solver.solving.auto.search import AutomaticSearch
 from solver.solving.auto.task import Task
+from solver.solving.outcome import Outcome
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph, op, tensor, training_chain, unlucky
 from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
@@ -241,7 +242,11 @@ def _assert_addressed(
 
 
 @pytest.mark.slow
-def test_annealing_for_addresses_finds_a_schedule_where_the_cheapest_gets_none() -> None:
+@pytest.mark.parametrize("limits", [(1.0, True), (1.0, False)])
+def test_annealing_for_addresses_finds_a_schedule_where_the_cheapest_gets_none(
+    limits: tuple[float, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("solver.annealing.annealer._PACKING", (limits,))
     problem, schedule = unlucky()
     cheapest_j = verify(problem.graph, schedule, problem.budget).energy_j
     found = None
@@ -295,18 +300,39 @@ def test_addresses_are_annealed_for_once_a_better_schedule_gets_none() -> None:
         assert annealers.spare() is not None
 
 
-@pytest.mark.slow
-def test_a_search_that_is_over_waits_for_a_schedule_with_addresses() -> None:
+def without_addresses_once_proven() -> Problem:
     """It takes a search to recompute ``x`` or read it at once; the rest gets no addresses."""
     rest, _ = unlucky()
     ops = [op("p", "", "x"), *rest.graph.ops, op("q", "x", "")]
-    problem = Problem(graph(ops, [*rest.graph.tensors, tensor("x", 7)]), rest.budget)
+    return Problem(graph(ops, [*rest.graph.tensors, tensor("x", 7)]), rest.budget)
+
+
+def searched(problem: Problem) -> Outcome:
     deadline = time.monotonic() + _LONG_ENOUGH_S
-    outcome = AutomaticSearch(problem, SolverOptions(), lambda _: None, deadline).run([])
+    return AutomaticSearch(problem, SolverOptions(), lambda _: None, deadline).run([])
+
+
+@pytest.mark.slow
+def test_a_search_that_ends_with_a_proof_waits_for_a_schedule_with_addresses() -> None:
+    problem = without_addresses_once_proven()
+    outcome = searched(problem)
     assert outcome.ending == "proven"
     assert outcome.energy_j == problem.unavoidable_energy_j
     assert outcome.spare is not None
     assert outcome.spare.plan.arena_bytes <= problem.budget.ram_bytes
+
+
+def test_ctrl_c_while_a_schedule_with_addresses_is_waited_for_is_an_interruption(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def pressed(_annealers: Annealers, _until: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Annealers, "wait_for_addresses", pressed)
+    problem = without_addresses_once_proven()
+    outcome = searched(problem)
+    assert outcome.ending == "interrupted"
+    assert outcome.stated.least_j == outcome.energy_j == problem.unavoidable_energy_j
 
 
 def test_after_a_late_schedule_a_dearer_one_that_is_in_time_is_found() -> None:

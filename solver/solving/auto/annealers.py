@@ -157,6 +157,8 @@ class Annealers:
 
     def watch_addresses(self) -> None:
         """From now on, anneal for schedules with addresses too once the best one gets none."""
+        if self._wants_addresses:
+            return
         ops = len(self._task.problem.graph.ops)
         wanted = self._task.options.addresses and ops <= _MOST_SPARE_OPS
         self._wants_addresses = wanted and len(self) > 0
@@ -193,6 +195,7 @@ class Annealers:
         """Let them anneal until ``until`` or until there is a schedule with addresses."""
         while self._spare is not None and self.spare() is None and time.monotonic() < until:
             time.sleep(_POLL_S)
+            self._task.search.report()
 
     def spare(self) -> Addressed | None:
         """The best schedule with addresses that is known, if one is."""

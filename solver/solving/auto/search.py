@@ -8,8 +8,8 @@
 4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
    several seeds. With one, many runs of the greedy rule look for a better start of annealing, and
    a second thread anneals if an order other than the graph's is better. Once the best schedule gets
-   no addresses in a moment, another thread anneals for a spare schedule that has some; if that is
-   so when the search ends, it goes on until there is one.
+   no addresses in a moment, another thread anneals for a spare schedule that has some. If a search
+   ends with a proof before there is one, that thread goes on for some seconds.
 5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
@@ -102,6 +102,7 @@ class AutomaticSearch:
             try:
                 with TimeLimit(self._deadline).enforced():
                     ending = self._run_to_the_end()
+                    self._wait_for_addresses()
             except OutOfTime:
                 ending = "time_limit"
             except KeyboardInterrupt:
@@ -154,10 +155,6 @@ class AutomaticSearch:
         if not self._search.proven and self._bounds.tighten() == "infeasible":
             return "infeasible"
         if self._search.proven:
-            # What is proven may get no addresses.
-            self._annealers.watch_addresses()
-            until = min(self._deadline, time.monotonic() + _LONGEST_WAIT_S)
-            self._annealers.wait_for_addresses(until)
             return "proven"
         if time.monotonic() >= self._deadline:
             return "time_limit"
@@ -177,6 +174,15 @@ class AutomaticSearch:
         # More time would have allowed the compact program, unless the graph has too many ops.
         is_out_of_time = op_count <= MOST_OPS or time.monotonic() >= self._deadline
         return "time_limit" if is_out_of_time else "spent"
+
+    def _wait_for_addresses(self) -> None:
+        """Anneal on for a schedule with addresses if the one that is proven best gets none."""
+        if not self._search.proven:
+            return
+        self._task.begin_phase("annealing for addresses")
+        self._annealers.watch_addresses()
+        until = min(self._deadline, time.monotonic() + _LONGEST_WAIT_S)
+        self._annealers.wait_for_addresses(until)
 
     # --- schedules ------------------------------------------------------------------------------
 
@@ -322,7 +328,7 @@ class AutomaticSearch:
         # An engine that was stopped early reports only its name: the longest version is complete.
         engine = max((program.engine_version for program in programs), key=len, default="")
         return Outcome(
-            ending="proven" if search.proven else ending,
+            ending="proven" if search.proven and ending != "interrupted" else ending,
             actions=search.actions,
             energy_j=search.value,
             budget=budget,

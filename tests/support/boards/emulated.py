@@ -101,8 +101,8 @@ def linux_harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
 class SharedBoards:
     """Boards that take long to boot: one per description, shared by all modules.
 
-    A board is halted while no test uses it, since an idle one keeps much of a processor busy. So is
-    its emulator, some of whose halted boards take 5 to 20 % of one.
+    A board is halted while no test uses it, since an idle one keeps much of a processor busy. Its
+    emulator is stopped, too: with a halted board, some still take 5 to 20 % of a processor.
     """
 
     def __init__(

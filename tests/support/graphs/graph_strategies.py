@@ -245,7 +245,7 @@ class _Moves:
         self._budget = budget
         overwritten = {name for op in graph.ops for name in op.in_place.values()}
         self._bytes = {t.name: t.bytes for t in graph.tensors}
-        # Tensors that may be paged out, or in, and those that are better paged out before a free.
+        # Tensors that may be paged out, or in, and those that may stay in RAM after that.
         self._page_out = {
             t.name: t.page_out
             for t in graph.tensors
@@ -256,7 +256,7 @@ class _Moves:
             for t in graph.tensors
             if t.page_in and (budget.paging or t.home == "storage")
         }
-        self._early = {t.name for t in graph.tensors if t.persist == "storage"} | overwritten
+        self._may_stay = {t.name for t in graph.tensors if t.persist == "storage"} | overwritten
         self._ops = [
             (
                 op,
@@ -282,7 +282,7 @@ class _Moves:
             if cost and name not in storage:
                 saved = storage | {name}
                 yield cost, _State(stage, last, freed, saved, seen)
-                if name in self._early:
+                if name in self._may_stay:
                     yield cost, _State(stage, last, ram, saved, seen)
         left_bytes = self._budget.ram_bytes - self._bytes_of(ram)
         for name in storage - ram - seen:
