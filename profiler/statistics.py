@@ -321,20 +321,20 @@ def _half_widths(samples: Sequence[_Sample]) -> list[tuple[float, float]]:
 def _correlation(samples: Sequence[_Sample]) -> float:
     """Mean correlation of two figures' logarithms over sittings.
 
-    It is of those with most values, and of these of those with the most common numbers of sittings.
-
-    It is that of the figures in units of their spreads: the variance of the sum of n such figures
-    is n + n (n - 1) ρ.
+    Only figures count that have the most values, and among these the most common numbers of
+    sittings at each time. In units of their spreads, the sum of n of them has the variance
+    n + n (n - 1) ρ.
     """
     known = [sample for sample in samples if sample.spread[0] > 0]
     most = max((len(sample.values) for sample in known), default=0)
     longest = [sample for sample in known if len(sample.values) == most]
     shapes = [tuple(map(len, sample.by_time)) for sample in longest]
-    common = Counter(shapes).most_common(1)
-    alike = [sample for sample, shape in zip(longest, shapes, strict=True) if shape == common[0][0]]
-    count = len(alike)
+    if not shapes:
+        return 0.0
+    ((common, count),) = Counter(shapes).most_common(1)
     if count < 2:
         return 0.0
+    alike = [sample for sample, shape in zip(longest, shapes, strict=True) if shape == common]
     weights = [1 / math.sqrt(sample.spread[0]) for sample in alike]
     sums = [
         [math.fsum(map(mul, weights, logs)) for logs in zip(*of_time, strict=True)]

@@ -58,7 +58,7 @@ Each network is profiled on `{device}` ({blocks} blocks, at most {written} writt
 
 @dataclass(frozen=True)
 class Question(Cases):
-    """What to run, and after how many seconds again."""
+    """The schedules to run, and how many seconds later each is run a second time."""
 
     again_s: float | None
     """Seconds after which every schedule is run again; None for never."""

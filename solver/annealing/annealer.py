@@ -82,8 +82,8 @@ class Annealer:
     orders; :meth:`found_with_addresses` tells them. Few that need all of the RAM as a sum do. In
     three of five rounds, what first fit in one of the orders places beyond the RAM therefore counts
     as exceeding it; that takes longer, so that the others count the sum, of all the RAM and of less
-    in turn. Rounds begin with the initial schedule or with an offer: near the best one, few others
-    get addresses.
+    in turn. Rounds begin with the initial schedule or with an offer: from the best one, they found
+    dearer schedules for the small networks that were tried.
 
     The constructor raises :class:`~devices.errors.BuildFailed`.
     """

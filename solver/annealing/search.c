@@ -90,8 +90,8 @@ static void keep_best(Search *s) {
 void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
     double began = now_s(), temperature = from, value = penalised_cost(s);
     s->packing_s = 0;
-    int64_t between_looks =
-        s->arena.by >= 0 ? 16 : 256; /* at the clock: blocks take long to place */
+    /* Moves between two looks at the clock: few where blocks, which take long, are placed. */
+    int64_t between_looks = s->arena.by >= 0 ? 16 : 256;
     for (int64_t moves = 0;; moves++) {
         if (moves % between_looks == 0) {
             double elapsed = (now_s() - began) / duration_s;

@@ -235,7 +235,7 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
 
 
 class _Moves:
-    """All possible next moves, with their costs.
+    """The moves of a problem; :meth:`after` gives all that are possible in a state, with costs.
 
     Pages are written as late as possible: right before the tensor is freed, unless it is
     overwritten or persists.
