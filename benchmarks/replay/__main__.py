@@ -6,6 +6,8 @@
     python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
     python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
     python -m benchmarks.replay costs --record RESULTS [--write docs/benchmarks/costs.md]
+    python -m benchmarks.replay floor --profiles FILE ... --again FILE ...
+        [--write docs/benchmarks/floor.md]
     python -m benchmarks.replay demos [--write docs/benchmarks/demos.md]
 
 ``accuracy`` compares predicted and measured steps of several networks, batches and budgets,
@@ -13,8 +15,8 @@
 on and off the beginnings of cache lines, and ``methods`` schedules of several methods. All profile
 immediately before they solve and run. ``overhead`` measures the time that the executor itself
 takes. ``costs`` compares methods of costing on directories of results that ``profile``, ``solve``
-and ``run`` have filled. ``demos`` runs ``make demo`` many times on this computer. Each has
-``--help``.
+and ``run`` have filled. ``floor`` compares profiles with later ones of the same networks, to show
+what noise forbids. ``demos`` runs ``make demo`` many times on this computer. Each has ``--help``.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from benchmarks.replay.cases import Network
 from benchmarks.replay.choices import choices_page
 from benchmarks.replay.costs import costs_page
 from benchmarks.replay.demos import demos_page
+from benchmarks.replay.floor import floor_page
 from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods_page
 from benchmarks.replay.overhead import overhead_page
@@ -54,7 +57,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     kinds = parser.add_subparsers(
-        required=True, metavar="accuracy|choices|alignment|methods|overhead|costs|demos"
+        required=True, metavar="accuracy|choices|alignment|methods|overhead|costs|floor|demos"
     )
     parent = command_line()
     parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
@@ -95,6 +98,10 @@ def main() -> None:
     costs = kinds.add_parser("costs", parents=[command_line()], allow_abbrev=False)
     costs.add_argument("--record", nargs="+", type=Path, required=True, metavar="RESULTS")
     costs.set_defaults(measure=_costs)
+    floor = kinds.add_parser("floor", parents=[command_line()], allow_abbrev=False)
+    for name in ("profiles", "again"):
+        floor.add_argument(f"--{name}", nargs="+", type=Path, required=True, metavar="FILE")
+    floor.set_defaults(measure=_floor)
     overhead = kinds.add_parser("overhead", parents=[parent], allow_abbrev=False)
     overhead.set_defaults(measure=_overhead)
     demos = kinds.add_parser("demos", parents=[command_line()], allow_abbrev=False)
@@ -167,6 +174,10 @@ def _methods(arguments: argparse.Namespace) -> Page:
 
 def _costs(arguments: argparse.Namespace) -> Page:
     return costs_page(arguments.record, solver_versions())
+
+
+def _floor(arguments: argparse.Namespace) -> Page:
+    return floor_page(arguments.profiles, arguments.again, [package_version("numpy", "numpy")])
 
 
 def _demos(arguments: argparse.Namespace) -> Page:

@@ -21,7 +21,8 @@ from replay.expectation import expected_step
 from replay.runs import training_step_of
 from solver.costing.costing import cost_graph
 
-_LONG_S = 100e-6
+LONG_S = 100e-6
+"""Seconds above which an action counts as long."""
 
 _HEAD = (
     "costs",
@@ -179,13 +180,11 @@ class _Result:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        long = [each for each in self.actions if each.measured.median >= _LONG_S]
+        long = [each for each in self.actions if each.measured.median >= LONG_S]
         all_s = sum(each.measured.median for each in self.actions)
         held_s = sum(each.measured.median for each in self.actions if each.is_held)
         held = sum(each.is_held for each in self.actions)
-        halves = [
-            (each.predicted.high - each.predicted.low) / 2 / each.predicted.median for each in long
-        ]
+        halves = [half_width(each.predicted) for each in long]
         steps = [abs(each.difference or 0.0) for each in self.steps]
         return (
             f"{100 * held / len(self.actions):.1f} %",
@@ -286,11 +285,12 @@ def _runs(records: Sequence[Record], runs: Sequence[ReplayReport]) -> str:
     return (
         f"{'; '.join(sorted(networks))}: {len(runs)} runs of {len(records)} profile(s),"
         f" {sum(len(run.actions) for run in runs)} actions. The interval of a measured step is"
-        f" ±{100 * statistics.median(_half(run.time_s.measured) for run in runs):.1f} %."
+        f" ±{100 * statistics.median(half_width(run.time_s.measured) for run in runs):.1f} %."
     )
 
 
-def _half(interval: Interval) -> float:
+def half_width(interval: Interval) -> float:
+    """Half of an interval's width, relative to its median."""
     return (interval.high - interval.low) / 2 / interval.median
 
 
