@@ -207,8 +207,7 @@ class NvmlGpu:
 
     def close(self) -> None:
         self._poller.close()
-        with contextlib.suppress(self._gpu.nvml.NVMLError):
-            self._gpu.nvml.nvmlShutdown()
+        _shut_down(self._gpu.nvml)
 
     def _power(self) -> Reading:
         asked_s = time.monotonic()
@@ -270,8 +269,19 @@ def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
             f"no NVIDIA driver answers on this computer ({error})",
             remedy="install it, or leave the meter out of the description",
         ) from error
-    try:
-        return NvmlGpu(_Gpu(nvml, meter.gpu), meter.rate_hz)
-    except BaseException:
+    with contextlib.ExitStack() as after_failure:
+        after_failure.callback(_shut_down, nvml)
+        try:
+            opened = NvmlGpu(_Gpu(nvml, meter.gpu), meter.rate_hz)
+        except nvml.NVMLError as error:
+            raise MeasurementInvalid(
+                f"GPU {meter.gpu} does not say what it measures ({error})",
+                remedy="check the output of nvidia-smi",
+            ) from error
+        after_failure.pop_all()
+    return opened
+
+
+def _shut_down(nvml: Any) -> None:
+    with contextlib.suppress(nvml.NVMLError):
         nvml.nvmlShutdown()
-        raise

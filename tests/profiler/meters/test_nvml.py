@@ -188,6 +188,13 @@ def test_a_lost_gpu_is_an_error_at_the_end_of_the_block(gpu: GpuStandIn) -> None
         meter.close()
 
 
+@pytest.mark.parametrize("offers", [("energy",), ("power",)])
+def test_a_gpu_that_is_lost_before_it_is_opened_is_an_error(gpu: GpuStandIn, offers: Any) -> None:
+    gpu.offers, gpu.fails = offers, pynvml.NVML_ERROR_GPU_IS_LOST
+    with pytest.raises(MeasurementInvalid, match=r"GPU 0 does not say.*GPU is lost.*nvidia-smi"):
+        open_nvml(described(), LOCAL)
+
+
 def test_a_counter_that_stands_still_is_an_error(
     gpu: GpuStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
