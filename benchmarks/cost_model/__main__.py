@@ -56,8 +56,9 @@ median over networks of the difference of a step's time, and the worst. *Steps h
 intervals. Two constants of the intervals were set on the costs of the networks of the emulated
 Cortex-M4F: there, shares that are held are no independent check. Seven of costs in steps (of what
 the caches lose, and what it costs), and what counts as a good law, were set on recordings of
-another computer, with the same networks and with narrower vectors. On this page's sweeps, one was
-set: how much surer other kinds must be for an operation to be predicted from them.
+another computer, with the same networks and with narrower vectors; how much surer other kinds must
+be for an operation to be predicted from them, on earlier sweeps of this computer and of the
+Cortex-M4F. Nothing was set on the sweeps of this page.
 """
 _HEAD = (
     *("law", "operations differ by", "nine of ten", "held", "half width"),
