@@ -20,6 +20,7 @@ from replay.reporting.report import ReportHead, have_energies, replay_report
 from replay.reporting.timing import ScheduledActions
 from replay.running.measured import ReplayRecord
 from replay.runs import (
+    STEPS_PER_DAY,
     Replayed,
     Subject,
     Training,
@@ -30,9 +31,6 @@ from replay.runs import (
 )
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
-
-STEPS_PER_DAY = 1000.0
-"""For the wear of the storage, unless the user says otherwise."""
 
 
 def run_schedule(

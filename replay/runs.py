@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Schedule
 
+STEPS_PER_DAY = 1000.0
+"""For the wear of the storage, unless the user says otherwise."""
+
 _SCHEDULED, _REFERENCE, _GUARDED, _UNSCHEDULED = range(4)
 """Numbers of the plans in the board's program."""
 

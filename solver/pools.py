@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -269,6 +268,8 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
             "a Dask cluster needs the package 'distributed', which is not installed:"
             f" {installing('distributed>=2025.1')}"
         ) from None
+    import asyncio  # takes a part of a second, which only commands with a cluster need
+
     try:
         asyncio.run(_greet(scheduler))
         client = Client(  # type: ignore[no-untyped-call]

@@ -25,8 +25,13 @@ from devices.errors import JoulewrightError
 from devices.profile import DeviceProfile, EnergySource
 from devices.results import Results
 from devices.wear import Wear
-from replay.run_report import STEPS_PER_DAY
-from replay.runs import Subject, expected_wear, planned_execution, training_step_of
+from replay.runs import (
+    STEPS_PER_DAY,
+    Subject,
+    expected_wear,
+    planned_execution,
+    training_step_of,
+)
 
 
 @dataclass(frozen=True)

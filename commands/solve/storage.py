@@ -8,8 +8,7 @@ from commands.console import Console
 from commands.wording import lifetime
 from devices.documents.readable import size
 from profiler.building.store_layout import store_layout
-from replay.run_report import STEPS_PER_DAY
-from replay.runs import expected_wear, plan_of_schedule
+from replay.runs import STEPS_PER_DAY, expected_wear, plan_of_schedule
 from solver.problem.schedule import Schedule
 from solver.requests.subjects import SolveSubject
 

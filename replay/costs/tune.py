@@ -357,8 +357,9 @@ def _round(
 ) -> Round:
     """Run a schedule, correct the costs, and keep everything."""
     from replay.expectation import expected_step
-    from replay.run_report import STEPS_PER_DAY, run_report
+    from replay.run_report import run_report
     from replay.runs import (
+        STEPS_PER_DAY,
         Subject,
         planned_execution,
         replay_schedule,
