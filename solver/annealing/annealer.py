@@ -32,10 +32,9 @@ _FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
 # Penalty for exceeding the budget, in temperatures, that the weights aim at; it falls to 0 over the
 # last quarter of a round.
 _LEEWAY = 10.0
-# Limits of rounds, in turn, if schedules must get addresses: the share of the RAM that the sum of
-# bytes may take, and whether what first fit places beyond the RAM counts, too. Their number has no
-# divisor in common with that of the kinds of rounds, so that each kind meets each limit.
-_PACKING = ((1.0, True), (1.0, False), (1.0, True), (0.98, False), (1.0, True))
+# Shares of the RAM for which rounds are in turn, if schedules must get addresses. Their number has
+# no divisor in common with that of the kinds of rounds, so that each kind meets each share.
+_PACKING_SHARES = (1.0, 0.98, 0.96)
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,9 @@ class Annealer:
     against the deadline.
 
     With ``packs``, only schedules are found that get addresses in the RAM by first fit in a few
-    orders; :meth:`found_with_addresses` tells them. Few that need all of the RAM as a sum do. In
-    three of five rounds, what first fit in one of the orders places beyond the RAM therefore counts
-    as exceeding it; that takes longer, so that the others count the sum, of all the RAM and of less
-    in turn. Rounds begin with the initial schedule or with an offer: from the best one, they found
-    dearer schedules for the small networks that were tried.
+    orders; :meth:`found_with_addresses` tells them. Few that need all of the RAM as a sum do, so
+    that rounds are for all of it and for less in turn. Rounds begin with the initial schedule or
+    with an offer: from the best one, they found slightly dearer schedules for small networks.
 
     The constructor raises :class:`~devices.errors.BuildFailed`.
     """
@@ -101,7 +98,7 @@ class Annealer:
     ) -> None:
         self._ram_bytes = float(problem.budget.ram_bytes)
         self._packs = packs
-        self._limits = itertools.cycle(_PACKING if packs else ((1.0, False),))
+        self._shares = itertools.cycle(_PACKING_SHARES if packs else (1.0,))
         self._library = library()
         self._events = Events(problem, objective, transfer_share)
         op_count = len(problem.graph.ops)
@@ -233,15 +230,10 @@ class Annealer:
             barred = self._events.not_saved(start)
         handle = self._handles[kind.free_order and self._free_order]
         # Whole bytes: sums of these are exact, so that what fits exceeds the limit by 0.
-        share, places = next(self._limits)
-        limit_bytes = float(math.floor(share * self._ram_bytes))
+        limit_bytes = float(math.floor(next(self._shares) * self._ram_bytes))
         self._library.sequence_limit_ram(handle, limit_bytes)
         fits = self._library.sequence_restart(
-            handle,
-            _pointer(start),
-            len(start),
-            None if barred is None else _pointer(barred),
-            places,
+            handle, _pointer(start), len(start), None if barred is None else _pointer(barred)
         )
         if not fits:
             return

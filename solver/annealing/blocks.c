@@ -4,12 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Changes of each order that are tried, in pairs of blocks at most. */
-enum { MOST_CHANGES = 80, MOST_PAIRS = 800000 };
-
-/* Blocks of a smaller share of the arena are left out where a sequence is judged: that takes a third
- * of the time, and they mostly find a place between the larger ones. */
-#define LEAST_JUDGED (1.0 / 64)
+/* Orders to begin with, and changes of each that are tried, in pairs of blocks at most. */
+enum { ORDERS = 3, MOST_CHANGES = 80, MOST_PAIRS = 800000 };
 
 static void add_block(Arena *a, int32_t from, int32_t to, double bytes) {
     if (a->count == a->capacity) {
@@ -19,7 +15,7 @@ static void add_block(Arena *a, int32_t from, int32_t to, double bytes) {
         a->placed = resized(a->placed, room * sizeof *a->placed);
         a->capacity = (int32_t)room;
     }
-    a->blocks[a->count++] = (Block){from, to, bytes, 0, 0};
+    a->blocks[a->count++] = (Block){from, to, bytes, 0};
 }
 
 /* Position of the last use of the value of a tensor that is written at a position. */
@@ -39,10 +35,9 @@ static int32_t used_until(const Search *s, int32_t tensor, int32_t position) {
     return to;
 }
 
-/* List the blocks of `least` bytes or more in the order in which they begin, those of one event as
- * it writes them, its workspace last. A tensor in place of another one is in that one's block,
- * unless one of both is smaller. */
-static void list_blocks(Search *s, double least) {
+/* List the blocks in the order in which they begin, those of one event as it writes them, its
+ * workspace last. A tensor in place of another one is in that one's block. */
+static void list_blocks(Search *s) {
     const Problem *p = &s->problem;
     Arena *a = &s->arena;
     a->count = 0;
@@ -50,11 +45,11 @@ static void list_blocks(Search *s, double least) {
         int32_t event = s->event[s->sequence[at]];
         for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
             int32_t tensor = p->writes[i], before = p->place_of[i];
-            if (p->bytes[tensor] < least) {
+            if (p->bytes[tensor] <= 0) {
                 continue;
             }
             int32_t to = used_until(s, tensor, at);
-            if (before >= 0 && p->bytes[before] >= least) {
+            if (before >= 0 && p->bytes[before] > 0) {
                 Block *block = &a->blocks[a->block_of[before]];
                 block->to = to;
                 block->bytes = fmax(block->bytes, p->bytes[tensor]);
@@ -64,7 +59,7 @@ static void list_blocks(Search *s, double least) {
                 add_block(a, at, to, p->bytes[tensor]);
             }
         }
-        if (p->workspace_bytes[event] >= least) {
+        if (p->workspace_bytes[event] > 0) {
             add_block(a, at, at, p->workspace_bytes[event]);
         }
     }
@@ -78,18 +73,17 @@ static double rank_of(const Block *block, int by) {
 /* Order the blocks by size, by lifetime, or by their product, largest first. */
 static void order_blocks(Arena *a, int by) {
     for (int32_t i = 0; i < a->count; i++) {
-        double own = a->blocks[i].rank = rank_of(&a->blocks[i], by);
+        double own = rank_of(&a->blocks[i], by);
         int32_t at = i;
-        for (; at > 0 && a->blocks[a->order[at - 1]].rank < own; at--) {
+        for (; at > 0 && rank_of(&a->blocks[a->order[at - 1]], by) < own; at--) {
             a->order[at] = a->order[at - 1];
         }
         a->order[at] = i;
     }
 }
 
-/* Place the blocks in order, each as low as it fits, until one ends above `most`. Return how many
- * could be placed. */
-static int32_t place_blocks(Arena *a, double most) {
+/* Place the blocks in order, each as low as it fits. Return how many could be placed. */
+static int32_t place_blocks(Arena *a) {
     for (int32_t i = 0; i < a->count; i++) {
         Block *block = &a->blocks[a->order[i]];
         block->low = 0;
@@ -103,7 +97,7 @@ static int32_t place_blocks(Arena *a, double most) {
             }
             block->low = fmax(block->low, other->low + other->bytes);
         }
-        if (block->low + block->bytes > most) {
+        if (block->low + block->bytes > a->bytes) {
             return i;
         }
         int32_t at = i;
@@ -118,12 +112,12 @@ static int32_t place_blocks(Arena *a, double most) {
 /* A block that does not fit moves forward at random. */
 int has_addresses(Search *s) {
     Arena *a = &s->arena;
-    list_blocks(s, 1);
+    list_blocks(s);
     int64_t pairs = (int64_t)a->count * a->count;
     for (int by = 0; by < ORDERS; by++) {
         order_blocks(a, by);
         for (int64_t change = 0; change <= MOST_CHANGES && change * pairs <= MOST_PAIRS; change++) {
-            int32_t placed = place_blocks(a, a->bytes);
+            int32_t placed = place_blocks(a);
             if (placed == a->count) {
                 return 1;
             }
@@ -136,20 +130,4 @@ int has_addresses(Search *s) {
         }
     }
     return 0;
-}
-
-double beyond_arena(Search *s) {
-    Arena *a = &s->arena;
-    list_blocks(s, LEAST_JUDGED * a->bytes);
-    order_blocks(a, a->by);
-    place_blocks(a, INFINITY);
-    double over = 0;
-    for (int32_t i = 0; i < a->count; i++) {
-        const Block *block = &a->blocks[i];
-        double above = fmin(block->low + block->bytes - a->bytes, block->bytes);
-        if (above > 0) {
-            over += (2 * (block->to - block->from) + 1) * above;
-        }
-    }
-    return over;
 }

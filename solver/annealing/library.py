@@ -54,7 +54,6 @@ def library() -> ctypes.CDLL:
         ctypes.c_void_p,
         ctypes.c_int32,
         ctypes.c_void_p,
-        ctypes.c_int32,
     ]
     loaded.sequence_limit_ram.restype = None
     loaded.sequence_limit_ram.argtypes = [ctypes.c_void_p, ctypes.c_double]

@@ -10,7 +10,7 @@
 #define FIRST_WEIGHT 100.0
 
 static double memory_penalty(const Search *s) {
-    return s->memory_weight * (s->excess + s->arena.over) / s->problem.ram_bytes;
+    return s->memory_weight * s->excess / s->problem.ram_bytes;
 }
 
 static double late_penalty(const Search *s) {
@@ -20,24 +20,6 @@ static double late_penalty(const Search *s) {
 
 static double penalised_cost(const Search *s) {
     return s->cost + memory_penalty(s) + late_penalty(s);
-}
-
-/* Whether the changed sequence costs at most `most`, penalties included. If not, undo the change. */
-static int is_accepted(Search *s, double most) {
-    double before = s->arena.over;
-    s->arena.over = 0;
-    /* Blocks are placed last: that takes longest, and only adds to the cost. */
-    if (!s->broken && penalised_cost(s) <= most) {
-        if (s->arena.by >= 0) {
-            s->arena.over = beyond_arena(s);
-        }
-        if (penalised_cost(s) <= most) {
-            return 1;
-        }
-    }
-    s->arena.over = before;
-    undo(s);
-    return 0;
 }
 
 static int is_feasible(const Search *s) {
@@ -90,17 +72,13 @@ static void keep_best(Search *s) {
 void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
     double began = now_s(), temperature = from, value = penalised_cost(s);
     s->packing_s = 0;
-    /* Moves between two looks at the clock: few where blocks, which take long, are placed. */
-    int64_t between_looks = s->arena.by >= 0 ? 16 : 256;
     for (int64_t moves = 0;; moves++) {
-        if (moves % between_looks == 0) {
+        if ((moves & 255) == 0) {
             double elapsed = (now_s() - began) / duration_s;
             if (elapsed >= 1) {
                 break;
             }
             temperature = from * pow(to / from, elapsed);
-        }
-        if (moves % 256 == 0) {
             double most = leeway * temperature;
             s->memory_weight *= memory_penalty(s) > most ? 1.02 : 0.98;
             s->late_weight *= late_penalty(s) > most ? 1.02 : 0.98;
@@ -109,10 +87,12 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
         if (!move(s)) {
             continue;
         }
-        if (!is_accepted(s, value - temperature * log(1 - uniform(s)))) {
+        double after = penalised_cost(s);
+        if (s->broken || (after > value && uniform(s) >= exp((value - after) / temperature))) {
+            undo(s);
             continue;
         }
-        value = penalised_cost(s);
+        value = after;
         if (s->cost < s->best_cost - 1e-9 && is_acceptable(s, began)) {
             keep_best(s);
         }
@@ -120,23 +100,15 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
 }
 
 /* Restart from a sequence of events, including the beginning and the end. Moves do not page in
- * tensors that are `barred` (NULL: none); the array must outlive the annealing that follows. With
- * `places`, what first fit puts beyond the arena counts as exceeding the RAM. Return 0 if the
- * sequence exceeds the capacity, or uses a tensor that is not available. */
-int32_t sequence_restart(Search *s, const int32_t *events, int32_t length, const uint8_t *barred,
-                         int32_t places) {
+ * tensors that are `barred` (NULL: none); the array must outlive the annealing that follows. Return
+ * 0 if the sequence exceeds the capacity, or uses a tensor that is not available. */
+int32_t sequence_restart(Search *s, const int32_t *events, int32_t length, const uint8_t *barred) {
     s->barred = barred;
     s->memory_weight = s->late_weight = FIRST_WEIGHT;
     if (!set_sequence(s, events, length)) {
         return 0;
     }
     s->packing_s = 0;
-    s->arena.over = 0;
-    s->arena.by = -1;
-    if (places) {
-        s->arena.by = below(s, ORDERS);
-        s->arena.over = beyond_arena(s);
-    }
     if (s->cost < s->best_cost && is_acceptable(s, now_s())) {
         keep_best(s);
     }

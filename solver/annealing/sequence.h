@@ -42,11 +42,8 @@ typedef struct {
 /* What takes bytes of the arena from one position to another, both included, and its address. */
 typedef struct {
     int32_t from, to;
-    double bytes, low, rank; /* blocks of a higher rank are placed first */
+    double bytes, low;
 } Block;
-
-/* Orders of first fit: by size, by lifetime, and by their product. */
-enum { ORDERS = 3 };
 
 typedef struct {
     double
@@ -55,8 +52,6 @@ typedef struct {
     int32_t count, capacity;
     int32_t *order, *placed; /* numbers of blocks */
     int32_t *block_of;       /* of each tensor that was written */
-    int by;                  /* order of first fit by which sequences are judged; -1: by none */
-    double over;             /* `beyond_arena` of the current sequence; 0 without an order */
 } Arena;
 
 typedef struct {
@@ -166,9 +161,5 @@ int move(Search *s);
 /* Whether addresses in the arena were found: those of `arena.blocks`, in the order in which these
  * begin. */
 int has_addresses(Search *s);
-
-/* Bytes beyond the arena if the larger blocks are placed by first fit in the order `arena.by`,
- * summed over the slots in which they are live. */
-double beyond_arena(Search *s);
 
 #pragma GCC visibility pop
