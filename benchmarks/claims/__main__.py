@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from devices.quantities import WholeNumber
 from devices.user_cache import user_cache
 from solver.engines.processes import kept_processes
 from solver.options import SolverOptions
+from solver.pools import local_pool, outcome_of
 from solver.problem.schedule import Schedule
 
 _AT_A_TIME = 200  # problems that a process solves before they are kept
@@ -100,9 +100,9 @@ def _measure(arguments: argparse.Namespace) -> Page:
     record = _resumed(arguments.record)
     firsts = range(record.following, arguments.problems, _AT_A_TIME)
     stretches = [range(first, min(first + _AT_A_TIME, arguments.problems)) for first in firsts]
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        for found in pool.map(_check_all, stretches):
-            for one in found:
+    with local_pool(arguments.processes) as pool:
+        for task in [pool.submit(_check_all, stretch) for stretch in stretches]:
+            for one in outcome_of(task):
                 record = _with(record, one)
             write_atomically(arguments.record, dump_json(record))
             report_progress(
