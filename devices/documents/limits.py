@@ -35,8 +35,9 @@ def number(text: str) -> int | float:
     """Parse a decimal number; an exact whole number (``1e9``, ``4.0``) becomes an int."""
     _check_digits(text)
     value = float(text)
-    is_exact = abs(value) <= 2**53 or Decimal(text) == value
-    return int(value) if value.is_integer() and is_exact else value
+    if not value.is_integer():  # infinity, too, whose exponent may be none that Decimal has
+        return value
+    return int(value) if abs(value) < 2**53 or Decimal(text) == value else value
 
 
 def check_values(count: int) -> None:
