@@ -25,6 +25,7 @@ from campaigns.design.file import (
 from campaigns.design.settings import Setting, settings_of
 from devices.documents.document import StrictModel
 from devices.documents.explain import choices
+from devices.documents.readable import printable
 from devices.errors import InputError
 from devices.quantities import Count, Label
 from devices.results import Results
@@ -282,8 +283,8 @@ def _network(choice: NetworkChoice, directory: Path, results: Results, key: str)
     except OSError as error:
         known = choices(choice.model, model_names())
         raise InputError(
-            f"{path}: this network cannot be read ({error.strerror}), and none of this name is"
-            f" built in; {known}"
+            f"{printable(str(path))}: this network cannot be read ({error.strerror}), and none of"
+            f" this name is built in; {known}"
         ) from None
     return NetworkLevel(choice=choice, model=str(path), sha256=sha256)
 

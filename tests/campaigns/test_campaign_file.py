@@ -446,6 +446,29 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
         designed(tmp_path, networks=["net.onnx"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"boards": ["=" * 300]}, "boards[0].device"),
+        ({"boards": [{"profile": "=" * 300}]}, "boards[0].profile"),
+        ({"networks": ["=" * 300]}, "networks[0].model"),
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused(
+    tmp_path: Path, changes: dict[str, Any], where: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        designed(tmp_path, **changes)
+    said = f"campaign tried: {where}: {'=' * 300}: File name too long"
+    assert str(refused.value) == said
+
+
+def test_a_refusal_has_no_character_that_cannot_be_seen(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"did you mean dscnn\?") as refused:
+        designed(tmp_path, networks=["dsc\ufeffnn"])
+    assert str(refused.value).isprintable()
+
+
 @pytest.mark.timeout(600)
 def test_what_is_no_regular_file_is_refused_unopened(tmp_path: Path) -> None:
     for name in ("net.onnx", "campaign.yaml", "board.yaml"):
