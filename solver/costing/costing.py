@@ -170,6 +170,7 @@ class _Cost:
     time_s: Interval
     energy_j: Interval
     workspace_bytes: int
+    is_predicted: bool = False
 
 
 class _Execution(NamedTuple):
@@ -279,7 +280,9 @@ def _predictions(
         sum(occurrences.values()),
     )
     costs = {
-        execution: _Cost(spec.key, each.time_s, each.energy_j, each.workspace_bytes)
+        execution: _Cost(
+            spec.key, each.time_s, each.energy_j, each.workspace_bytes, is_predicted=True
+        )
         for execution, each in found.items()
     }
     return predicted, costs
@@ -391,11 +394,20 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
 
 
 def _in_place(profile: DeviceProfile, op: str, cost: _Cost) -> _Cost:
-    """Cost of an op in its own place of a watched step; ``cost`` where it was not watched there."""
+    """Cost of an op in its own place of a watched step; ``cost`` where it was not watched there.
+
+    The place of a predicted operation has a time only. It has the predicted power then, with the
+    prediction's relative interval, which is the wider one.
+    """
     place = None if cost.key is None else profile.place.get((op, cost.key))
-    if place is None or place.energy_j is None:
+    if place is None:
         return cost
-    return _Cost(cost.key, place.time_s, place.energy_j, cost.workspace_bytes)
+    energy_j = place.energy_j
+    if energy_j is None and cost.is_predicted and cost.time_s.median > 0:
+        energy_j = cost.energy_j.scaled(place.time_s.median / cost.time_s.median)
+    if energy_j is None:
+        return cost
+    return _Cost(cost.key, place.time_s, energy_j, cost.workspace_bytes)
 
 
 # Correlation of the errors of two predicted operations: laws share their operations, and all shapes

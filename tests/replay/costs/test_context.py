@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -660,3 +661,22 @@ def test_an_operation_that_was_not_measured_by_itself_has_no_energy() -> None:
     sittings = [sitting({"f": 1e-3}) for _ in range(3)]
     (place,) = step_costs(made_up_profile([RELU]), NETWORK, {"f": ADD.key}, sittings).places
     assert place.energy_j is None
+
+
+def test_a_predicted_operation_has_the_time_of_its_places_and_its_predicted_power() -> None:
+    step = build_model("resnet8", 1, "sgd")
+    uses = Counter(op.spec.costed_as for op in step.ops)
+    once = next(
+        op for op in step.ops if op.spec.kind == "conv2d.forward" and uses[op.spec.costed_as] == 1
+    )
+    others = [spec for spec in step.costed_specs if spec != once.spec.costed_as]
+    network = ProfiledNetwork(model="resnet8", batch=1, optimizer="sgd")
+    profile = made_up_profile(others, "measured", 3.0)
+    sittings = [sitting({op.name: 7.0 for op in step.ops}) for _ in range(FEWEST_SITTINGS)]
+    costs = step_costs(profile, network, step.cost_keys, sittings)
+    result = cost_graph(step, with_step_costs(profile, costs))
+    (predicted,) = result.predicted
+    (costed,) = (op for op in result.graph.ops if op.name == once.name)
+    assert costed.time_s == 7.0
+    power_w = predicted.energy_j.median / predicted.time_s.median
+    assert costed.energy_j == pytest.approx(7.0 * power_w)
