@@ -17,7 +17,7 @@ from commands.arguments import (
 from commands.command import Command
 from commands.console import Console, Status
 from devices.documents.readable import time_words
-from devices.errors import ExitCode, InputError, JoulewrightError, MeasurementInvalid
+from devices.errors import ExitCode, InputError, JoulewrightError
 from devices.results import Results
 
 if TYPE_CHECKING:
@@ -124,11 +124,11 @@ def check(options: CheckOptions, console: Console) -> int:
             " since they were measured in one block",
             remedy="profile again with more --blocks",
         )
+    build = measured_build(profile)
     _announce(options, description, profile, specs, watched, console)
     if options.dry_run:
         return ExitCode.DONE
     with alone_with(description):
-        build = measured_build(profile)
         again = description.with_matmul(build.matmul)
         measuring = ProfileOptions(blocks=options.blocks, seed=_SEED, storage=False)
         # Interrupted, the same check of the same profile goes on.
@@ -221,8 +221,9 @@ def _chosen(
     from replay.costs.check import stratified
 
     if not profile.operations:
-        raise MeasurementInvalid(
-            f"{profile.name}: states rates, and no operation that could be measured again"
+        raise InputError(
+            f"{profile.name}: states rates, and no operation that could be measured again",
+            remedy="profile the board",
         )
     specs = [
         spec
@@ -318,7 +319,16 @@ def _places(
                 failed = error
                 console.say(f"the step of {network.model} was not watched again: {error}")
                 continue
-        found.append(place_figures(costs, again))
+        group = place_figures(costs, again)
+        if group.figures:
+            found.append(group)
+            continue
+        failed = InputError(
+            f"{profile.name}: no op of {network.model} has an operation that was watched in the"
+            " profile: the network has changed since",
+            remedy="profile it again",
+        )
+        console.say(str(failed))
     if failed is not None and not (found or has_others):
         raise failed
     return found

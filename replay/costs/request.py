@@ -53,12 +53,17 @@ class Request:
 
 
 class StoredRequest(StrictModel):
-    """What the rounds in a directory answer (``tune-request/1``)."""
+    """What the rounds in a directory answer (``tune-request/1``).
+
+    ``model_sha256`` is that of the network's file; absent for a built-in network, and where an
+    earlier release has kept the request.
+    """
 
     schema_: Annotated[Literal["tune-request/1"], Field(alias="schema")] = "tune-request/1"
     network: ProfiledNetwork
     parameters_in: Place
     budget: Budget
+    model_sha256: str | None = None
 
     @classmethod
     def of(cls, request: Request) -> StoredRequest:
@@ -67,11 +72,14 @@ class StoredRequest(StrictModel):
             network=request.network,
             parameters_in=request.step.parameters_in,
             budget=request.budget,
+            model_sha256=None if request.step.file is None else request.step.file.sha256,
         )
 
     def differences(self, other: StoredRequest) -> list[str]:
         """Words for each figure that another request states differently."""
         own, others = self._figures, other._figures
+        if self.model_sha256 is not None:
+            own["model_sha256"], others["model_sha256"] = self.model_sha256, other.model_sha256
         return [
             f"{name} was {own.get(name, 'none')} and is {others.get(name, 'none')}"
             for name in {**own, **others}

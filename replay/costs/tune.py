@@ -376,7 +376,11 @@ def _round(
     if written_bytes:
         progress(f"round {number}: each step writes {size(written_bytes)} to storage")
     replayed = replay_schedule(
-        subject, training, expected.time_s.median, lambda what: progress(f"round {number}: {what}")
+        subject,
+        training,
+        expected.time_s.median,
+        lambda what: progress(f"round {number}: {what}"),
+        require_board=lambda board: require_same_board(profile, board, profile.energy_source),
     )
     require_same_board(profile, replayed.measured.board, replayed.measured.energy_source)
     report = run_report(subject, str(own / SCHEDULE), replayed, expected, training, STEPS_PER_DAY)

@@ -260,7 +260,7 @@ def test_check_shares_the_bytes_that_may_be_written_and_announces_them(
         return watched("one")
 
     monkeypatch.setattr("commands.check._operations", lambda *_: None)
-    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: None)
+    monkeypatch.setattr("replay.costs.check.place_figures", lambda *_: CheckedGroup((a_figure(),)))
     monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
     assert cli.main([*CHECK, "--storage-budget-mib", "64"]) == 3
     said = capsys.readouterr().err
@@ -317,6 +317,28 @@ def test_a_check_of_nothing_but_steps_that_cannot_be_watched_fails(
     monkeypatch.setattr("replay.costs.watch.watch_step", watch_step)
     assert cli.main([*CHECK]) == 4
     assert "error: its steps would write too much" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("twice_watched")
+def test_a_check_fails_if_nothing_that_the_profile_watched_is_in_the_network_any_longer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("measured.yaml").write_text(dump_yaml(in_one_block()))
+    monkeypatch.setattr("replay.costs.watch.watch_step", lambda *_, **__: watched("one"))
+    assert cli.main([*CHECK]) == 2
+    said = capsys.readouterr().err
+    assert "no op of one has an operation that was watched in the profile" in said
+
+
+def test_a_profile_that_was_not_measured_cannot_be_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["check", "--device", "local", "--profile", "m4", "--dry-run"]) == 2
+    assert "states rates" in capsys.readouterr().err
+    Path("measured.yaml").write_text(dump_yaml(WHOLE))  # it does not name its kernels
+    assert cli.main([*CHECK, "--dry-run"]) == 2
+    assert "does not say which kernels were measured" in capsys.readouterr().err
 
 
 def in_one_block() -> DeviceProfile:

@@ -22,10 +22,11 @@ from devices.errors import (
     RequestRefused,
 )
 from devices.operation import OpSpec
-from devices.profile import EnergySource, ProfiledNetwork
+from devices.profile import BoardIdentity, EnergySource, ProfiledNetwork
 from networks.models import build_model
+from networks.training.step import NetworkFile
 from replay.board_ram import BoardRam
-from replay.costs.request import Request, keep_request
+from replay.costs.request import Request, StoredRequest, keep_request
 from replay.costs.tune import Round, Tuned, tune
 from replay.costs.watch import SITTINGS, watch_step
 from replay.directory import StoredRun
@@ -182,9 +183,9 @@ def test_a_profile_of_no_kernels_is_refused_before_a_schedule_to_watch_is_search
         tune(request(), PROFILE, tmp_path / "tuned", lambda _: None, lambda _: None)
 
 
-def begun(directory: Path) -> Callable[[Request], Tuned]:
+def begun(directory: Path, first: Request | None = None) -> Callable[[Request], Tuned]:
     """A directory in which rounds were begun; the function tunes there."""
-    keep_request(directory, request())
+    keep_request(directory, first or request())
     (directory / "start.yaml").write_text(dump_yaml(PROFILE))
     return lambda asked: tune(asked, PROFILE, directory, lambda _: None, lambda _: None)
 
@@ -207,6 +208,25 @@ def test_rounds_of_another_request_are_not_taken_for_an_answer(
     with pytest.raises(InputError, match=words) as error:
         begun(tmp_path / "tuned")(request(**changes))
     assert "--out" in (error.value.remedy or "")
+
+
+def test_rounds_of_an_earlier_version_of_a_file_are_not_taken_for_an_answer(
+    tmp_path: Path,
+) -> None:
+    step = request().step
+
+    def of(sha256: str) -> Request:
+        return request(
+            step=replace(step, file=NetworkFile(Path("net.onnx"), sha256, {}, {}, (), {}))
+        )
+
+    resume = begun(tmp_path, of("a" * 64))
+    with pytest.raises(InputError, match=r"model_sha256 was a{64} and is b{64}"):
+        resume(of("b" * 64))
+    # An earlier release did not keep the sum.
+    kept = read_json(tmp_path / "request.json", StoredRequest)
+    older = kept.model_copy(update={"model_sha256": None})
+    assert older.differences(StoredRequest.of(of("b" * 64))) == []
 
 
 def test_rounds_of_an_unknown_request_are_refused(tmp_path: Path) -> None:
@@ -328,16 +348,20 @@ def test_the_best_schedule_is_written_when_a_later_round_is_interrupted(
     assert (directory / "best.json").exists()
 
 
-def test_a_round_that_another_board_has_run_corrects_no_costs(
+def test_nothing_of_a_round_runs_on_another_board(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = PROFILE.board.model_copy(update={"serial": "of another board"})
-    replayed = SimpleNamespace(measured=SimpleNamespace(board=other, energy_source="estimated"))
+
+    def connected(*_: object, require_board: Callable[[BoardIdentity], None]) -> None:
+        require_board(other)
+        pytest.fail("the other board would run the schedule")
+
     monkeypatch.setattr("replay.costs.tune._solved", lambda *_: (GRAPH, SCHEDULE))
     monkeypatch.setattr("replay.runs.planned_execution", lambda _: None)
     monkeypatch.setattr("replay.runs.written_bytes_a_step", lambda *_: 0)
     monkeypatch.setattr("replay.runs.training_on", lambda *_: None)
-    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: replayed)
+    monkeypatch.setattr("replay.runs.replay_schedule", connected)
     directory = tmp_path / "tuned"
     with pytest.raises(RequestRefused, match="costs of one board only"):
         begun(directory)(request())
