@@ -36,6 +36,10 @@ _SHARE_THAT_PACKS = 1.02
 """RAM of the step that keeps everything but has its parameters in storage, as a share of its peak,
 so that addresses are found at once."""
 
+_GAP, _GAP_OF_PAGING = 0.01, 0.1
+"""How far above the least energy a schedule may be that is watched, and one whose ops do not
+count or that only pages."""
+
 _SOLVE_S = 5.0
 _SOLVE_BESIDE_RECORDS_S = 20.0
 """Seconds for a schedule on a board whose firmware keeps its records in the same RAM: several
@@ -222,7 +226,7 @@ def _paging_only(graph: CostedGraph, ram_bytes: int, progress: Callable[[str], N
     schedule = solve_graph(
         graph,
         Budget(ram_bytes=ram_bytes, rematerialization=False),
-        SolverOptions(time_limit_s=_SOLVE_S, gap=0.1),
+        SolverOptions(time_limit_s=_SOLVE_S, gap=_GAP_OF_PAGING),
         with_advice=False,
     )
     require_uninterrupted(schedule)
@@ -283,7 +287,7 @@ def _solved(
     from solver.solving.solving import require_uninterrupted, solve_graph
 
     def find(budget: Budget, time_limit_s: float | None) -> Schedule:
-        options = SolverOptions(time_limit_s=time_limit_s, gap=0.01)
+        options = SolverOptions(time_limit_s=time_limit_s, gap=_GAP)
         found = solve_graph(graph, budget, options, with_advice=False)
         require_uninterrupted(found)
         return found

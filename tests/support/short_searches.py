@@ -14,8 +14,11 @@ import cli
 
 
 def with_short_searches() -> AbstractContextManager[object]:
-    """Short searches in this process, until the context ends."""
-    return patch.multiple("replay.costs.ways", _SOLVE_S=1.0, _SOLVE_BESIDE_RECORDS_S=4.0)
+    """Short searches in this process, until the context ends.
+
+    They end with the first schedules they find, and have time for these on a busy computer.
+    """
+    return patch.multiple("replay.costs.ways", _GAP=0.9, _GAP_OF_PAGING=0.9, _SOLVE_S=3.0)
 
 
 if __name__ == "__main__":

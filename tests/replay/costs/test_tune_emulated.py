@@ -94,7 +94,7 @@ def test_a_profile_has_the_cost_of_every_op_in_its_place(profiled: Path) -> None
 
 def test_a_run_lies_in_the_intervals_of_its_prediction(profiled: Path, say: Say) -> None:
     schedule = profiled / "schedule.json"
-    budget = ("--ram-budget", "70%", "--time-limit", "3")
+    budget = ("--ram-budget", "70%", "--gap", "0.9", "--time-limit", "60")
     say("solve", "--profile", "emulated-m3-sd", *budget, "--out", str(schedule))
     report = ReplayReport.model_validate(
         say("run", *DEVICE, "--schedule", str(schedule), "--steps", "5")
@@ -152,14 +152,14 @@ def test_tuning_within_a_budget_that_nothing_fits_exits_with_5(
     profiled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ("--out", str(tmp_path / "tuned"), "--results", str(profiled))
-    assert cli.main(["tune", *DEVICE, "--ram-budget", "1KiB", "--time-limit", "3", *out]) == 5
+    assert cli.main(["tune", *DEVICE, "--ram-budget", "1KiB", "--time-limit", "60", *out]) == 5
     assert "infeasible within" in capsys.readouterr().err
 
 
 def test_rounds_of_tuning_are_kept_and_resumed(
     profiled: Path, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = ("--ram-budget", "70%", "--time-limit", "3", "--steps", "3")
+    budget = ("--ram-budget", "100%", "--time-limit", "60", "--steps", "3")
     words = ("tune", *DEVICE, *budget, "--out", str(tmp_path / "tuned"))
     once = say(*words, "--rounds", "1")
     assert [each["run"] for each in once["rounds"]] == [str(tmp_path / "tuned" / "round-1")]

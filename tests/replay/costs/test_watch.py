@@ -173,9 +173,9 @@ def test_a_watch_has_the_sittings_that_were_run_ahead(
 def test_tuning_that_is_killed_in_its_first_watch_goes_on_there(tmp_path: Path) -> None:
     words = command(*PROFILE, "--no-additivity", results=tmp_path)
     subprocess.run(words, check=True, capture_output=True, timeout=_PATIENCE_S)
-    network = ("--model", "digits", "--batch", "2", "--ram-budget", "60%")
+    network = ("--model", "digits", "--batch", "2", "--ram-budget", "100%")
     tuned = tmp_path / "tuned"
-    out = ("--out", str(tuned), "--rounds", "1", "--time-limit", "2", "--steps", "3")
+    out = ("--out", str(tuned), "--rounds", "1", "--time-limit", "60", "--steps", "3")
     words = command("tune", *network, *out, results=tmp_path)
     before = killed_after(2, words, tmp_path)
     # On a busy computer no step of the round may be undisturbed.
