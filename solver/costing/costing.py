@@ -41,6 +41,8 @@ from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 from solver.time_limit import check_time
 
+_WITH_ENERGIES = "profile the board again with a meter, or with nominal_power_w in its description"
+
 
 class CostingError(InputError):
     """The profile lacks costs of a step; the message names the profile and what is missing."""
@@ -192,9 +194,7 @@ def _measured(profile: DeviceProfile, model: CostModel, execution: _Execution) -
     cost = cost_in_step(profile, model, spec, situation)
     if cost is None or cost.energy_j is None:
         raise CostingError(
-            f"{profile.name}: {spec} has a time but no energy",
-            remedy="profile the board again with a meter, or with nominal_power_w in its"
-            " description",
+            f"{profile.name}: {spec} has a time but no energy", remedy=_WITH_ENERGIES
         )
     return _Cost(spec.key, cost.time_s, cost.energy_j, profile.by_spec[spec].workspace_bytes)
 
@@ -264,6 +264,12 @@ def _predictions(
         try:
             found[execution] = model.predict(*execution)
         except NotPredictable:
+            if math.isfinite(model.doubt(execution.spec)):
+                raise CostingError(
+                    f"{profile.name}: {execution.spec} is not measured, and too few measured"
+                    " operations have energies to predict its energy",
+                    remedy=_WITH_ENERGIES,
+                ) from None
             raise CostingError(
                 f"{profile.name}: {execution.spec} is not measured, and the"
                 f" {len(profile.operations)} measured operations do not suffice to predict it",

@@ -405,6 +405,15 @@ def without_energy(operation: OperationCost) -> OperationCost:
     return operation.model_copy(update=timed)
 
 
+def test_energies_are_not_predicted_from_times_alone(step: TrainingStep) -> None:
+    other = build_model("digits")
+    board = profile([spec for spec in step.distinct_specs if spec not in other.distinct_specs])
+    assert cost_graph(other, board).predicted
+    timed = board.changed(operations=tuple(map(without_energy, board.operations)))
+    with pytest.raises(CostingError, match=r"too few .* have energies .*; .*nominal_power_w"):
+        cost_graph(other, timed)
+
+
 def test_an_operation_that_the_step_does_not_use_needs_no_energy(step: TrainingStep) -> None:
     other, *_ = (s for s in build_model("transformer").distinct_specs if s.family == "softmax")
     assert other not in step.distinct_specs
