@@ -1,7 +1,8 @@
 """Sittings of watched steps: what each measured, and the files that keep it.
 
 A sitting can be measured before all costs of operations by themselves are known. It therefore holds
-none of them, and is compared with them later.
+none of them, and is compared with them later. What was chosen to be watched is kept beside the
+sittings: another search may find other schedules.
 """
 
 from __future__ import annotations
@@ -20,17 +21,47 @@ from devices.plan import Compute, ExecutionPlan, PageIn, PageOut, RowsIn
 from devices.profile import Build, DeviceProfile, ProfiledNetwork, Sitting
 from devices.quantities import Count, NonNegative
 from devices.replay import Counters, MeasuredStep
+from networks.kinds import Place
 from replay.costs.power import MeteredSteps
 from replay.costs.transfers import by_themselves, middle_steps, without_transfers_beside
 from replay.reporting.timing import is_asynchronous
 from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
 
 # Fewest pauses whose sittings count as one time each.
 _FEWEST_PAUSES = 3
 # Hexadecimal digits of the key of kept sittings.
 _DIGITS = 8
-# What a sitting's file holds; those of other numbers are measured again.
-_FORMAT = 5
+# What the files hold; what those of other numbers hold is measured again.
+_FORMAT = 6
+
+
+class KeptWay(StrictModel):
+    """One way to run a step, as :class:`~replay.costs.ways.Way` has it.
+
+    Attributes:
+        parameters_in: home of the step's parameters.
+        schedule: the schedule; None for the step as it is.
+        only_transfers: it is watched for the costs of transfers only.
+    """
+
+    parameters_in: Place
+    schedule: Schedule | None = None
+    only_transfers: bool = False
+
+
+class Choice(StrictModel):
+    """What was chosen to be watched.
+
+    Attributes:
+        ways: the ways, at least one.
+        sittings: sittings of each way.
+        steps: most watched steps of each sitting.
+    """
+
+    ways: tuple[KeptWay, ...]
+    sittings: Count
+    steps: Count
 
 
 class WatchedSitting(StrictModel):
@@ -177,7 +208,7 @@ def _transfers_processor_s(plan: ExecutionPlan, counters: Counters | None) -> fl
 
 @dataclass(frozen=True)
 class KeptSittings:
-    """Sittings of one network that are kept in a directory.
+    """Sittings of one network that are kept in a directory, with the choice of what is watched.
 
     Each is a file of its own, written as a whole when the sitting is over.
 
@@ -204,6 +235,19 @@ class KeptSittings:
         question = "\n".join([str(_FORMAT), network.model_dump_json(), str(build), *asked])
         return cls(directory, hashlib.sha256(question.encode()).hexdigest()[:_DIGITS])
 
+    def choice(self) -> Choice | None:
+        """What was chosen; None if nothing was.
+
+        Raises:
+            DocumentError: its file is damaged.
+        """
+        file = self._choice
+        return read_json(file, Choice) if file.exists() else None
+
+    def keep_choice(self, choice: Choice) -> None:
+        """Write what was chosen, in the place of an earlier choice."""
+        write_atomically(self._choice, dump_json(choice))
+
     def find(self, way: str, number: int) -> WatchedSitting | None:
         """A finished sitting; None if there is none.
 
@@ -216,6 +260,10 @@ class KeptSittings:
     def keep(self, way: str, number: int, sitting: WatchedSitting) -> None:
         """Write a finished sitting."""
         write_atomically(self._file(way, number), dump_json(sitting))
+
+    @property
+    def _choice(self) -> Path:
+        return self.directory / f"{self.key}.ways.json"
 
     def _file(self, way: str, number: int) -> Path:
         words = re.sub(r"\W+", "-", way)

@@ -17,8 +17,15 @@ from devices.profile import Build, DeviceProfile, PackedTensor, ProfiledNetwork,
 from profiler.run.options import ProfileOptions
 from replay.costs.context import FEWEST_SITTINGS, counting_steps, step_costs
 from replay.costs.refine import measured_build, require_same_board
-from replay.costs.sittings import KeptSittings, WatchedSitting
-from replay.costs.ways import Way, can_page, may_page_besides, ways_that_page, ways_to_run
+from replay.costs.sittings import Choice, KeptSittings, WatchedSitting
+from replay.costs.ways import (
+    Way,
+    can_page,
+    kept_ways,
+    may_page_besides,
+    ways_that_page,
+    ways_to_run,
+)
 from replay.costs.zeros import RUNS, STEPS_A_RUN, packed_tensors
 from solver.costing.situation import situations
 
@@ -104,41 +111,32 @@ class Watch:
     ) -> Watch:
         """Choose ways and extent from the costs that are known by now.
 
-        Arguments and errors are those of :func:`watch_step`.
+        A choice that an interrupted watch has kept in the directory is taken again, so that its
+        sittings are found. Arguments and errors are those of :func:`watch_step`.
         """
         build = measured_build(profile)
-        pages = can_page(description, profile)
-        ways = ways_to_run(network, profile, pages, progress)
-        if not ways:
-            raise MeasurementInvalid(
-                f"{description.name}: no schedule of {network.model} that can run was found within"
-                f" {profile.board.usable_bytes} bytes of RAM"
-            )
-        if pages and may_page_besides(description):
-            count = len(ways) + 2
-            steps = FEWEST_STEPS * -(-SITTINGS // count)
-            # Half: what a step writes is copied after it, in part.
-            most_bytes = storage_budget_bytes // count // steps // 2
-            ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
-        count, steps = _count_and_steps(max(way.time_s for way in ways))
-        # As many for each schedule, so that none counts more.
-        of_ops = sum(not way.only_transfers for way in ways)
-        rounds = max(-(-count // len(ways)), -(-FEWEST_SITTINGS // of_ops))
+        kept = None
+        if directory is not None:
+            asked = (f"{first_seed} {storage_budget_bytes}",)
+            kept = KeptSittings.of(directory, network, build, asked)
+        choice = None if kept is None else kept.choice()
+        ways = [] if choice is None else kept_ways(network, profile, choice.ways)
+        if choice is None or not ways:
+            ways = _chosen(description, network, profile, storage_budget_bytes, progress)
+            choice = _choice(ways)
+            if kept is not None:
+                kept.keep_choice(choice)
         # Where counting zeros writes to storage, too, it has a share of its own.
         counting_pages = counts_zeros and ways[0].written_bytes > 0
         share_bytes = storage_budget_bytes // (len(ways) + counting_pages)
-        extent = _Extent(rounds, steps, share_bytes)
+        extent = _Extent(choice.sittings, choice.steps, share_bytes)
         if all(extent.steps_of(way.written_bytes_a_step(description)) == 0 for way in ways):
             raise MeasurementInvalid(
                 f"{description.name}: {FEWEST_STEPS} steps of {network.model} in each of"
-                f" {rounds * len(ways)} sittings would write more than"
+                f" {extent.sittings * len(ways)} sittings would write more than"
                 f" {size(storage_budget_bytes)} to storage",
                 remedy="allow more with --storage-budget-mib",
             )
-        kept = None
-        if directory is not None:
-            asked = [f"{rounds} {first_seed}", *(way.words for way in ways)]
-            kept = KeptSittings.of(directory, network, build, asked)
         return cls(description, network, build, ways, extent, kept, first_seed, counts_zeros)
 
     def costs(self, profile: DeviceProfile, progress: Progress) -> StepCosts:
@@ -355,6 +353,39 @@ def watch_step(
         counts_zeros=counts_zeros,
     )
     return watch.costs(profile, progress)
+
+
+def _chosen(
+    description: DeviceDescription,
+    network: ProfiledNetwork,
+    profile: DeviceProfile,
+    storage_budget_bytes: int,
+    progress: Progress,
+) -> list[Way]:
+    """Ways to watch; raises :class:`MeasurementInvalid` if there is none."""
+    pages = can_page(description, profile)
+    ways = ways_to_run(network, profile, pages, progress)
+    if not ways:
+        raise MeasurementInvalid(
+            f"{description.name}: no schedule of {network.model} that can run was found within"
+            f" {profile.board.usable_bytes} bytes of RAM"
+        )
+    if pages and may_page_besides(description):
+        count = len(ways) + 2
+        steps = FEWEST_STEPS * -(-SITTINGS // count)
+        # Half: what a step writes is copied after it, in part.
+        most_bytes = storage_budget_bytes // count // steps // 2
+        ways += ways_that_page(network, profile, tuple(ways), most_bytes, progress)
+    return ways
+
+
+def _choice(ways: Sequence[Way]) -> Choice:
+    """The ways, and how often each is watched."""
+    count, steps = _count_and_steps(max(way.time_s for way in ways))
+    # As many for each schedule, so that none counts more.
+    of_ops = sum(not way.only_transfers for way in ways)
+    rounds = max(-(-count // len(ways)), -(-FEWEST_SITTINGS // of_ops))
+    return Choice(ways=tuple(way.kept for way in ways), sittings=rounds, steps=steps)
 
 
 def _count_of_ops(sittings: Sequence[WatchedSitting]) -> int:

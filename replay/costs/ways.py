@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from devices.profile import DeviceProfile, ProfiledNetwork
     from networks.kinds import Place
     from networks.training.step import TrainingStep
+    from replay.costs.sittings import KeptWay
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Schedule
 
@@ -65,6 +66,17 @@ class Way:
         if self.schedule is None:
             return unscheduled(self.step, workspace_bytes)
         return lower(self.step, self.graph, self.schedule, workspace_bytes)
+
+    @property
+    def kept(self) -> KeptWay:
+        """The way as a file keeps it."""
+        from replay.costs.sittings import KeptWay
+
+        return KeptWay(
+            parameters_in=self.step.parameters_in,
+            schedule=self.schedule,
+            only_transfers=self.only_transfers,
+        )
 
     @property
     def can_run(self) -> bool:
@@ -123,6 +135,34 @@ class Way:
         if self.schedule is None or self.schedule.time_s is None:
             return sum(op.time_s for op in self.graph.ops)
         return self.schedule.time_s
+
+
+def kept_ways(
+    network: ProfiledNetwork, profile: DeviceProfile, kept: Sequence[KeptWay]
+) -> list[Way]:
+    """Ways that were chosen and kept, with the costs that are known by now.
+
+    None are left if one of them no longer fits the board's RAM.
+    """
+    from networks.models import step_of
+    from replay.lowering.checks import LoweringError
+
+    steps = {home: step_of(network, home) for home in {each.parameters_in for each in kept}}
+    graphs = {home: _costed(step, profile) for home, step in steps.items()}
+    ways = [
+        Way(
+            steps[each.parameters_in],
+            graphs[each.parameters_in],
+            each.schedule,
+            only_transfers=each.only_transfers,
+        )
+        for each in kept
+    ]
+    try:
+        most_bytes = max(way.ram_bytes(profile) for way in ways)
+    except LoweringError:  # operations have other workspaces now
+        return []
+    return ways if most_bytes <= profile.board.usable_bytes else []
 
 
 def can_page(description: DeviceDescription, profile: DeviceProfile) -> bool:

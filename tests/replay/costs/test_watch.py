@@ -30,10 +30,13 @@ pytestmark = [
 
 _PATIENCE_S = 1000
 
+SITTING = "*.*.*.json"
+"""Files of sittings, and not the one of what was chosen to be watched."""
+
 
 def kept(results: Path) -> dict[Path, bytes]:
     """Files of finished sittings."""
-    return {file: file.read_bytes() for file in results.glob("**/watch*/*.json")}
+    return {file: file.read_bytes() for file in results.glob(f"**/watch*/{SITTING}")}
 
 
 def command(*words: str, results: Path) -> list[str]:
@@ -154,7 +157,7 @@ def test_a_watch_has_the_sittings_that_were_run_ahead(
     for share in (0.3, 0.6, 0.6):
         watch = Watch.of(board, network, profile, ignore, **where)
         watch.sittings(share, profile, ignore)
-        files.append({file: file.read_bytes() for file in tmp_path.glob("*.json")})
+        files.append({file: file.read_bytes() for file in tmp_path.glob(SITTING)})
     third, two_thirds, again = files
     assert third
     assert third.items() < two_thirds.items()
@@ -163,7 +166,7 @@ def test_a_watch_has_the_sittings_that_were_run_ahead(
     slower = (slowed(operation) for operation in profile.operations)
     more = profile.changed(operations=(*slower, *others))
     costs = Watch.of(board, network, more, ignore, **where).costs(more, ignore)
-    after = {file: file.read_bytes() for file in tmp_path.glob("*.json")}
+    after = {file: file.read_bytes() for file in tmp_path.glob(SITTING)}
     assert two_thirds.items() < after.items()
     assert sorted(sitting.measured for sitting in costs.sittings) == measured(after)
     assert len({sitting.pause for sitting in costs.sittings}) == 3  # none ran in the second 0.6

@@ -10,7 +10,7 @@ import pytest
 
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.profile import Build, ProfiledNetwork
+from devices.profile import Build, DeviceProfile, ProfiledNetwork
 from devices.published import load_published
 from networks.models import build_model, step_of
 from replay.costs.context import FEWEST_SITTINGS
@@ -99,6 +99,36 @@ def quiet(_activity: str) -> None:
     pass
 
 
+def with_ram(profile: DeviceProfile, available_bytes: int) -> DeviceProfile:
+    ram = {"memory_bytes": 1 << 20, "available_bytes": available_bytes, "shares_ram": True}
+    return profile.changed(board=profile.board.model_copy(update=ram))
+
+
+def test_an_interrupted_watch_goes_on_with_what_it_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another search may find other schedules, of which no sitting is kept."""
+    searches: list[str] = []
+    board = with_ram(load_published("m4").changed(build=BUILD), 64_000)
+    where: dict[str, Any] = {"storage_budget_bytes": 0, "directory": tmp_path}
+
+    def begun(profile: DeviceProfile) -> Watch:
+        return Watch.of(describe(), DIGITS, profile, searches.append, **where)
+
+    first = begun(board)
+    assert len(first.ways) > 1
+    assert searches
+    searches.clear()
+    monkeypatch.setattr("replay.costs.watch.SITTINGS", 2)
+    again = begun(board)
+    assert searches == []
+    assert [way.schedule for way in again.ways] == [way.schedule for way in first.ways]
+    assert (again.extent, again.kept) == (first.extent, first.kept)
+    smaller = with_ram(board, 30_000)
+    assert max(way.ram_bytes(smaller) for way in begun(smaller).ways) <= 30_000
+    assert searches
+
+
 @pytest.mark.slow
 def test_a_schedule_whose_arena_is_too_tight_to_run_is_not_watched(
     monkeypatch: pytest.MonkeyPatch,
@@ -156,9 +186,7 @@ def test_parameters_stay_in_ram_where_other_operations_read_them_from_storage() 
 @pytest.mark.slow
 def test_schedules_that_are_watched_leave_room_for_the_firmwares_records_of_them() -> None:
     """Nearly all of the board's RAM would do for the arena alone, but not for its records too."""
-    published = load_published("m4")
-    ram = {"memory_bytes": 1 << 20, "available_bytes": 12_000, "shares_ram": True}
-    board = published.changed(board=published.board.model_copy(update=ram))
+    board = with_ram(load_published("m4"), 12_000)
     ways = ways_to_run(DIGITS, board, True, quiet)
     schedules = [way.schedule for way in ways if way.schedule is not None]
     assert 11_400 in [schedule.asked_ram_bytes for schedule in schedules]
