@@ -108,6 +108,14 @@ static int is_read_in_place(jw_matrix b, jw_index rows, jw_index columns) {
     return !b.transposed && columns >= TILE_COLUMNS && (JW_SMALL_MEMORY || rows <= 4 * TILE_ROWS);
 }
 
+/* Unrolls a loop over the sums early, so that GCC keeps them in registers while they are loaded and
+ * stored. Longer rows are vectorised instead. */
+#if JW_SMALL_MEMORY && defined(__GNUC__) && !defined(__clang__)
+#define UNROLLED _Pragma("GCC unroll 4")
+#else
+#define UNROLLED
+#endif
+
 /* Defines a function of the register tile's columns and of `ROWS` of its rows:
  * c[i][j] = BEFORE + sum over p of rows[i][AT] * panel[p][j]
  * BEFORE is 0, or c[i][j] if the sums are continued; AT is p * step, or step[p]. */
@@ -116,9 +124,11 @@ static int is_read_in_place(jw_matrix b, jw_index rows, jw_index columns) {
                               const float *const rows[ROWS], STEP step, panel_of_b b,              \
                               jw_index depth) {                                                    \
         const float *restrict panel = b.data;                                                      \
-        float sums[ROWS][TILE_COLUMNS] = {{0.0f}};                                                 \
-        for (int i = 0; (CONTINUES) && i < (ROWS); i++) {                                          \
-            memcpy(sums[i], c + i * c_leading, sizeof sums[i]);                                    \
+        float sums[ROWS][TILE_COLUMNS];                                                            \
+        UNROLLED for (int i = 0; i < (ROWS); i++) {                                                \
+            UNROLLED for (int j = 0; j < TILE_COLUMNS; j++) {                                      \
+                sums[i][j] = (CONTINUES) ? c[i * c_leading + j] : 0.0f;                            \
+            }                                                                                      \
         }                                                                                          \
         const float *restrict row[ROWS];                                                           \
         for (int i = 0; i < (ROWS); i++) {                                                         \
@@ -132,8 +142,10 @@ static int is_read_in_place(jw_matrix b, jw_index rows, jw_index columns) {
             }                                                                                      \
             panel += b.leading;                                                                    \
         }                                                                                          \
-        for (int i = 0; i < (ROWS); i++) {                                                         \
-            memcpy(c + i * c_leading, sums[i], sizeof sums[i]);                                    \
+        UNROLLED for (int i = 0; i < (ROWS); i++) {                                                \
+            UNROLLED for (int j = 0; j < TILE_COLUMNS; j++) {                                      \
+                c[i * c_leading + j] = sums[i][j];                                                 \
+            }                                                                                      \
         }                                                                                          \
     }
 

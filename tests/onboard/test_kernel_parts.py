@@ -134,6 +134,9 @@ some = settings(
 RESNET = convolution(batch=1, in_channels=64, in_height=4, in_width=4, out_channels=300)
 """Deep enough for several blocks of a matrix product, and for several tiles of channels."""
 
+SMALLEST = convolution(batch=1, in_channels=19, in_height=2, in_width=2, out_channels=41)
+"""Planes that microcontrollers unfold in a way of their own, in several tiles of channels."""
+
 WIDE = convolution(batch=1, in_channels=40, in_height=40, in_width=40, out_channels=9)
 """Several tiles of rows."""
 
@@ -239,7 +242,7 @@ def assert_columns_fold_into_the_whole(parts: Parts, *, in_place: bool) -> None:
     assert_same_bits(parts.library, before[0], parts.whole("input_gradient")[0], parts.forward.key)
 
 
-@pytest.mark.parametrize("spec", [RESNET, WIDE, BATCH, POINTWISE], ids=str)
+@pytest.mark.parametrize("spec", [RESNET, SMALLEST, WIDE, BATCH, POINTWISE], ids=str)
 @pytest.mark.parametrize("cuts", [[0, 1], [0, 3, 4, 8]], ids=str)
 @pytest.mark.parametrize("input_cuts", [[0], [0, 2, 5]], ids=str)
 def test_convolutions_of_many_tiles_can_be_cut(

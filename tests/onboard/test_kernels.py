@@ -374,8 +374,17 @@ CANCELLING = OpSpec.parse(
 """A convolution whose bias gradient is a thousandth of the sum of its absolute terms."""
 
 
+SMALLEST_PLANES = OpSpec.parse(
+    "conv2d.forward batch=1 in_channels=11 in_height=2 in_width=2 out_channels=3 kernel_height=3"
+    " kernel_width=3 stride_height=1 stride_width=1 pad_top=1 pad_bottom=1 pad_left=1 pad_right=1"
+    " groups=1 bias=0"
+)
+"""A convolution that microcontrollers unfold in a way of its own."""
+
+
 @given(spec=convolutions())
 @example(spec=CANCELLING)
+@example(spec=SMALLEST_PLANES)
 @settings(
     max_examples=60,
     deadline=None,

@@ -101,8 +101,8 @@ typedef void unfolds(const taps *t, const float *restrict framed, float *restric
                      jw_index rows, jw_index width);
 
 #if JW_SMALL_MEMORY
-/* The same for windows of 3 x 3 without gaps over one image. A part of a weight has few output channels
- * that share the work of unfolding, much of which is the arithmetic of distances. */
+/* A part of a weight has few output channels that share the work of unfolding, much of which is the
+ * arithmetic of distances. The same for windows of 3 x 3 without gaps over one image: */
 #define DEFINE_UNFOLD_3_BY_3(NAME, ROWS, WIDTH, CHUNK)                                             \
     static JW_APART void NAME(const taps *t, const float *restrict framed,                         \
                               float *restrict columns, jw_index rows, jw_index width) {            \
@@ -112,7 +112,6 @@ typedef void unfolds(const taps *t, const float *restrict framed, float *restric
         (void)width;                                                                               \
         unfold_frame(&known, framed, columns, ROWS, WIDTH, CHUNK);                                 \
     }
-DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_2_by_2, 2, 2, 2)
 DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_4_by_4, 4, 4, 4)
 DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_4_by_8, 4, 8, 4)
 DEFINE_UNFOLD_3_BY_3(unfold_3_by_3_for_2_by_16, 2, 16, 4)
@@ -124,8 +123,6 @@ static unfolds *unfolds_of_3_by_3(const taps *t, jw_index rows, jw_index width) 
         return NULL;
     }
     switch (width) {
-    case 2:
-        return rows == 2 ? unfold_3_by_3_for_2_by_2 : NULL;
     case 4:
         return rows == 4 ? unfold_3_by_3_for_4_by_4 : NULL;
     case 8:
@@ -183,8 +180,46 @@ static void unfold_apart(const taps *t, const float *restrict framed, float *res
     }
 }
 
+#if JW_SMALL_MEMORY
+/* Whether a tile has whole planes of 2 x 2 of one image, with one row and column of padding around
+ * each, under windows of 3 x 3 without gaps. */
+static int is_padded_2_by_2(const jw_conv *conv, const jw_tile *tile) {
+    const jw_axis *y = &conv->y, *x = &conv->x;
+    return tile->columns == 4 && y->in == 2 && x->in == 2 && y->out == 2 && x->out == 2 &&
+           y->kernel == 3 && x->kernel == 3 && y->pad == 1 && x->pad == 1 && y->stride == 1 &&
+           x->stride == 1 && y->dilation == 1 && x->dilation == 1;
+}
+
+static inline void put(float *to, float a, float b, float c, float d) {
+    to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+}
+
+/* Each tap reads some of the four elements of such a plane. */
+static void unfold_padded_2_by_2(const float *restrict plane, float *restrict columns,
+                                 jw_index channels) {
+    for (jw_index n = 0; n < channels; n++, plane += 4, columns += 36) {
+        const float a = plane[0], b = plane[1], c = plane[2], d = plane[3];
+        put(columns, 0, 0, 0, a);
+        put(columns + 4, 0, 0, a, b);
+        put(columns + 8, 0, 0, b, 0);
+        put(columns + 12, 0, a, 0, c);
+        put(columns + 16, a, b, c, d);
+        put(columns + 20, b, 0, d, 0);
+        put(columns + 24, 0, c, 0, 0);
+        put(columns + 28, c, d, 0, 0);
+        put(columns + 32, d, 0, 0, 0);
+    }
+}
+#endif
+
 static void unfold_frames(const jw_conv *conv, const jw_tile *tile, const float *input,
                           float *columns, float *framed) {
+#if JW_SMALL_MEMORY
+    if (is_padded_2_by_2(conv, tile)) {
+        unfold_padded_2_by_2(input + jw_input_plane(conv, tile, 0, 0), columns, tile->channels);
+        return;
+    }
+#endif
     const jw_frame f = jw_frame_of(conv, tile->row, tile->rows);
     const jw_index width = conv->x.out, stride = conv->x.stride;
     const taps t = {
