@@ -35,6 +35,8 @@ _HEAD = (
     "bound without",
     "bound with",
     "ratio",
+    "gap without",
+    "gap with",
     "command without",
     "command with",
     "ratio",
@@ -48,10 +50,12 @@ everything, {threads} threads.
 
 *Kept* are the slices of the schedule that the second command answers with. The bound of the first
 command holds for whole layers in any order, that of the second for whole layers and for the slices
-that it offers. A ratio of energies below 1 is a better schedule, one of bounds above 1 a tighter
-bound. Where nothing is offered, both commands do the same, and the row shows how much the same
-search differs from run to run. Without a schedule of whole layers there is nothing to compare; if
-only the second command finds none, the ratio of energies is infinite.
+that it offers: it covers more schedules, among which there may be cheaper ones. A *gap* is the
+share of a schedule's energy by which its bound is lower. A ratio of energies below 1 is a better
+schedule, one of bounds above 1 a tighter bound. Where nothing is offered, both commands do the
+same, and the row shows how much the same search differs from run to run. Without a schedule of
+whole layers there is nothing to compare; if only the second command finds none, the ratio of
+energies is infinite.
 """
 # Two searches of the same problem are equal up to the gap within which they are proven.
 _EQUAL = 1e-3
@@ -94,6 +98,16 @@ class Row:
         return self._bound_with_j / _bound_j(self.without)
 
     @property
+    def gaps(self) -> tuple[float, float]:
+        """Gaps without and with slices."""
+        energies = (_energy_j(self.without), _energy_j(self.with_slices))
+        bounds = (_bound_j(self.without), self._bound_with_j)
+        without, with_slices = (
+            1 - bound_j / energy_j for bound_j, energy_j in zip(bounds, energies, strict=True)
+        )
+        return without, with_slices
+
+    @property
     def time_ratio(self) -> float:
         return self.with_slices.seconds / self.without.seconds
 
@@ -116,6 +130,7 @@ class Row:
             *(self.network, self.home, ", ".join(offered) or "none", kept),
             *(_energy_cell(self.without), _energy_cell(self.with_slices), ratios[0]),
             *(_joules(_bound_j(self.without)), _joules(self._bound_with_j), ratios[1]),
+            *(_percent(self.without, self.gaps[0]), _percent(self.with_slices, self.gaps[1])),
             *(self.without.time, self.with_slices.time, ratios[2]),
         )
 
@@ -155,11 +170,13 @@ def _note(rows: Sequence[Row]) -> str:
         return f"Slices are offered in no row in which whole layers have a schedule.{failures}"
     worse = [row for row in compared if row.energy_ratio > 1 + _EQUAL]
     looser = [row for row in compared if row.bound_ratio < 1 - _EQUAL]
+    wider = [row for row in compared if row.gaps[1] > row.gaps[0] + _EQUAL]
     times = [row.time_ratio for row in compared]
     return (
         f"Slices are offered in {len(offered)} of {len(rows)} rows; in {len(compared)} of these,"
         " whole layers have a schedule, too. There the schedule is worse by more than 0.1 % in"
-        f" {len(worse)}, the bound looser by more than 0.1 % in {len(looser)}, and the command"
+        f" {len(worse)}, the bound lower by more than 0.1 % in {len(looser)}, the gap wider by more"
+        f" than 0.1 % of the energy in {len(wider)}, and the command"
         f" takes {statistics.median(times):.2f} times as long (median), at most {max(times):.2f}"
         f" times.{failures}"
     )
@@ -172,6 +189,10 @@ def _energy_j(run: CommandRun) -> float:
 
 def _energy_cell(run: CommandRun) -> str:
     return f"failed: {run.message}" if run.schedule is None else _joules(_energy_j(run))
+
+
+def _percent(run: CommandRun, gap: float) -> str:
+    return f"{100 * gap:.1f} %" if _energy_j(run) < inf else "–"
 
 
 def _bound_j(run: CommandRun) -> float:

@@ -51,3 +51,14 @@ def test_a_command_that_fails_is_shown_and_counted(
     note, (_, failed) = note_and_rows(monkeypatch, capsys, *runs)
     assert note.endswith("A command failed in 1 of 2 rows.")
     assert failed[5:8] == ["1 J", "failed: error: the engine failed", "–"]
+
+
+def test_a_gap_is_narrower_where_a_cheaper_schedule_has_a_lower_bound(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cheaper = run(1.25, {**SLICED, "energy_j": 1.25})
+    runs = (run(2.0), cheaper, run(2.0), run(4.0, SLICED))
+    note, (narrower, wider) = note_and_rows(monkeypatch, capsys, *runs)
+    assert narrower[11:13] == ["50.0 %", "20.0 %"]
+    assert wider[11:13] == ["50.0 %", "75.0 %"]
+    assert "the gap wider by more than 0.1 % of the energy in 1," in note
